@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# build.sh VERSION [normal|faults]: builds the work tree as it is now (committed or not) against a private copy of that
+# PostgreSQL and installs it there, so that flavours live side by side, no test needs root to install, and nobody's own
+# build in the work tree is disturbed. Does nothing when the sources have not changed.
+#
+#   <base>/pg/VERSION-FLAVOUR/     the copy of the server; it finds its parts relative to its binaries
+#   <base>/build/VERSION-FLAVOUR/  the copy of the work tree
+#
+# where <base> is $OUTBOX_ENV for the host's own version, and /outbox in the chroot of another.
+# REBUILD=1 builds from scratch; MAKEFLAGS_EXTRA is handed to make.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+version=${1:?usage: build.sh VERSION [normal|faults]}
+flavour=${2:-normal}
+case $flavour in normal|faults) ;; *) die "unknown flavour: $flavour" ;; esac
+name=$version-$flavour
+suite=$(suite_of "$version")
+if [ -n "$suite" ]; then "$REPO/tests/env/chroot.sh" "$suite"; fi
+base=$(base_of "$version")
+tree=$base/pg/$name
+build=$base/build/$name
+lock "build-$name"
+
+# ---- the server's private copy -----------------------------------------------------------------------------------------
+key=$(inside "$version" dpkg-query -W -f '${Version} ' "postgresql-$version" "postgresql-server-dev-$version" | sha256sum | cut -c1-16)
+if [ "$(cat "$tree/.outbox-tree" 2>/dev/null)" != "$key" ]; then
+    root=${suite:+$OUTBOX_ENV/chroot/$suite}
+    rm -rf "$tree" "$tree.new"
+    mkdir -p "$tree.new/lib/postgresql" "$tree.new/share/postgresql"
+    cp -a "$root/usr/lib/postgresql/$version" "$tree.new/lib/postgresql/"
+    cp -a "$root/usr/share/postgresql/$version" "$tree.new/share/postgresql/"
+    ln -s /usr/include "$tree.new/include"
+    echo "$key" >"$tree.new/.outbox-tree"
+    mv "$tree.new" "$tree"
+fi
+
+# ---- the work tree's copy ------------------------------------------------------------------------------------------------
+mkdir -p "$build"
+files=$(mktemp)
+trap 'rm -f "$files"' EXIT
+(
+    cd "$REPO"
+    git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' f; do
+        if [ -f "$f" ]; then printf '%s\n' "$f"; fi
+    done | LC_ALL=C sort -u >"$files"
+)
+# Files that have gone are taken away; the others keep their times, so that make builds what changed.
+if [ -f "$build/.outbox-files" ]; then
+    LC_ALL=C comm -13 "$files" "$build/.outbox-files" | while IFS= read -r f; do rm -f "$build/$f"; done
+fi
+tar -C "$REPO" -c -T "$files" | tar -C "$build" -x --no-same-owner
+cp "$files" "$build/.outbox-files"
+
+if [ ! -f "$build/Makefile" ]; then
+    say "$name: no Makefile yet, nothing built"
+    exit 0
+fi
+
+# ---- build and install -----------------------------------------------------------------------------------------------------
+hash_of() { (cd "$build" && grep -E "$1" .outbox-files | tr '\n' '\0' | xargs -0 -r sha256sum; echo "$key $flavour ${MAKEFLAGS_EXTRA:-}") | sha256sum | cut -c1-16; }
+sources=$(hash_of '^(Makefile|META\.json|VERSION|[^/]*\.control|src/.*|sql/[^/]*--[^/]*)$')
+headers=$(hash_of '^(Makefile|META\.json|VERSION|src/.*\.(h|hh|hpp|inc))$')
+if [ "$(cat "$build/.outbox-built" 2>/dev/null)" = "$sources" ] && [ -z "${REBUILD:-}" ]; then exit 0; fi
+
+rm -f "$build/.outbox-built"
+where=${suite:+/outbox/build/$name}
+pgconfig=${suite:+/outbox/pg/$name/lib/postgresql/$version/bin/pg_config}
+args=(-C "${where:-$build}" "PG_CONFIG=${pgconfig:-$tree/lib/postgresql/$version/bin/pg_config}")
+if [ "$flavour" = faults ]; then args+=(OUTBOX_FAULTS=1); fi
+# shellcheck disable=SC2206
+args+=(${MAKEFLAGS_EXTRA:-})
+log=$build/.outbox-build.log
+# A make that called us must not hand its own flags down.
+run_make() { ( unset MAKEFLAGS MAKELEVEL MFLAGS; inside "$version" make "${args[@]}" "$@" ) >>"$log" 2>&1; }
+: >"$log"
+failed() { tail -n 40 "$log" >&2; die "building for PostgreSQL $name failed, the whole log is $log"; }
+if [ "$(cat "$build/.outbox-headers" 2>/dev/null)" != "$headers" ] || [ -n "${REBUILD:-}" ]; then
+    run_make clean || failed
+    rm -f "$build/.outbox-headers"
+fi
+start=$SECONDS
+run_make -j2 all || failed
+run_make install || failed
+echo "$headers" >"$build/.outbox-headers"
+echo "$sources" >"$build/.outbox-built"
+say "$name: built and installed in $((SECONDS - start)) s"
