@@ -1,0 +1,60 @@
+// The options of a sink that are ours (DESIGN: Public interface), parsed and checked. Everything else in a
+// server's options is a property of the client library and is kept in `properties` unparsed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace outbox::core {
+
+enum class Format : std::uint8_t { envelope, payload, debezium, cloudevents, cloudevents_structured };
+enum class Start : std::uint8_t { earliest, latest };
+enum class OnPoison : std::uint8_t { hold, skip };
+enum class Timestamp : std::uint8_t { created, sent };
+
+inline constexpr int kMaxBatchEvents = 10'000;
+inline constexpr std::size_t kMaxBatchBytes = 16u << 20;
+inline constexpr int kMaxLanes = 64;
+
+struct SinkOptions {
+    std::string topic;                  // template; empty: the default
+    Format format = Format::envelope;
+    std::string events = "*";           // comma-separated globs over aggregate_type/event_type
+    int lanes = 1;
+    Start start = Start::earliest;
+    int batch_size = kMaxBatchEvents;   // events in flight per lane, at most
+    int delivery_timeout_ms = 30'000;
+    int stall_timeout_ms = 2'000;
+    OnPoison on_poison = OnPoison::hold;
+    Timestamp timestamp = Timestamp::created;
+    std::string source;                 // CloudEvents source; empty: /outbox/<database>
+    std::string home;                   // identity of the installation that may publish (set by the server)
+
+    // Not options, but what a sink must know; filled by the relay.
+    std::string database, sink;
+    int lane = 0;
+
+    // Properties of the client library, canonical names (dots), server's first, then user mapping's.
+    std::vector<std::pair<std::string, std::string>> properties;
+};
+
+struct OptionError {
+    std::string option;   // empty: no error
+    std::string message;  // never contains a secret value
+    std::string hint;
+};
+
+// True when `option` is one of ours (so not a property of the client library).
+bool is_own_option(std::string_view option);
+
+// Sets one of our options. Durations: an integer with ms, s, min (as PostgreSQL writes them).
+OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value);
+
+// "batch_size" -> "batch.size"? No: our own names keep `_`; a library property may be written with `_` for `.`.
+// Returns the canonical spelling of a library property.
+std::string canonical_property(std::string_view option);
+
+}  // namespace outbox::core
