@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# build.sh VERSION [normal|faults]: builds the work tree as it is now (committed or not) against a private copy of that
+# build.sh VERSION [normal|faults|plain]: builds the work tree as it is now (committed or not) against a private copy of that
 # PostgreSQL and installs it there, so that flavours live side by side, no test needs root to install, and nobody's own
-# build in the work tree is disturbed. Does nothing when the sources have not changed.
+# build in the work tree is disturbed. Does nothing when the sources have not changed. `plain` makes the copy of the server
+# and builds nothing.
 #
 #   <base>/pg/VERSION-FLAVOUR/     the copy of the server; it finds its parts relative to its binaries
 #   <base>/build/VERSION-FLAVOUR/  the copy of the work tree
@@ -11,9 +12,9 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-version=${1:?usage: build.sh VERSION [normal|faults]}
+version=${1:?usage: build.sh VERSION [normal|faults|plain]}
 flavour=${2:-normal}
-case $flavour in normal|faults) ;; *) die "unknown flavour: $flavour" ;; esac
+case $flavour in normal|faults|plain) ;; *) die "unknown flavour: $flavour" ;; esac
 name=$version-$flavour
 suite=$(suite_of "$version")
 if [ -n "$suite" ]; then "$REPO/tests/env/chroot.sh" "$suite"; fi
@@ -34,6 +35,8 @@ if [ "$(cat "$tree/.outbox-tree" 2>/dev/null)" != "$key" ]; then
     echo "$key" >"$tree.new/.outbox-tree"
     mv "$tree.new" "$tree"
 fi
+
+if [ "$flavour" = plain ]; then exit 0; fi
 
 # ---- the work tree's copy ------------------------------------------------------------------------------------------------
 mkdir -p "$build"
@@ -74,7 +77,7 @@ log=$build/.outbox-build.log
 # A make that called us must not hand its own flags down.
 run_make() { ( unset MAKEFLAGS MAKELEVEL MFLAGS; inside "$version" make "${args[@]}" "$@" ) >>"$log" 2>&1; }
 : >"$log"
-failed() { tail -n 40 "$log" >&2; die "building for PostgreSQL $name failed, the whole log is $log"; }
+failed() { grep -E 'error|Error|warning|undefined|\*\*\*|No such file' "$log" | tail -n 40 >&2; die "building for PostgreSQL $name failed, the whole log is $log"; }
 if [ "$(cat "$build/.outbox-headers" 2>/dev/null)" != "$headers" ] || [ -n "${REBUILD:-}" ]; then
     run_make clean || failed
     rm -f "$build/.outbox-headers"

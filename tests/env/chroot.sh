@@ -25,7 +25,8 @@ if [ -z "${OUTBOX_NAMESPACE:-}" ]; then
 fi
 
 root=$OUTBOX_ENV/chroot/$suite
-key=$(sha256sum "$0" | cut -c1-16)-$uid
+# Raise the first number when a chroot must be made anew for another reason than its packages.
+key=$(echo "1 $uid" $packages | sha256sum | cut -c1-16)
 lock "chroot-$suite"
 if [ "$(cat "$root/.outbox-ready" 2>/dev/null)" = "$key" ]; then exit 0; fi
 

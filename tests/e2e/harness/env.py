@@ -62,14 +62,18 @@ def why_not(version: int) -> str | None:
     return None
 
 
-@lru_cache(None)
 def build(version: int, flavour: str) -> None:
     """Builds the work tree for that server, once a session; the script is quick when nothing has changed."""
+    if error := _build(version, flavour):
+        raise RuntimeError(error)
+
+
+@lru_cache(None)
+def _build(version: int, flavour: str) -> str | None:
     if os.environ.get("OUTBOX_NO_BUILD"):
-        return
+        return None
     done = subprocess.run([str(REPO / "tests/env/build.sh"), str(version), flavour], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"build.sh {version} {flavour} failed:\n{done.stderr}")
+    return f"build.sh {version} {flavour} failed:\n{done.stderr}" if done.returncode else None
 
 
 @lru_cache(None)
@@ -84,16 +88,16 @@ def identity() -> tuple[int, int]:
     return entry.pw_uid, entry.pw_gid
 
 
-def command(argv: list[str], root: Path | None = None, dies_with_us: bool = False) -> list[str]:
-    """argv as the test user, inside `root` if given. With dies_with_us the process gets a SIGINT when the tests die."""
+def command(argv: list, root: Path | None = None, dies_by: str | None = None) -> list[str]:
+    """argv as the test user, inside `root` if given. The process gets the signal `dies_by` when the tests die."""
     out: list[str] = ["chroot", str(root)] if root else []
     options = []
     if IS_ROOT:
         uid, gid = identity()
         options += [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
     # The signal is sent when the *thread* that started the process ends, so only the main one asks for it.
-    if dies_with_us and threading.current_thread() is threading.main_thread():
-        options += ["--pdeathsig=INT"]
+    if dies_by and threading.current_thread() is threading.main_thread():
+        options += [f"--pdeathsig={dies_by}"]
     return out + (["setpriv", *options, "--"] if options else []) + [str(a) for a in argv]
 
 

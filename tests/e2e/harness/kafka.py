@@ -11,7 +11,8 @@ import uuid
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from confluent_kafka.admin import (AclBinding, AclOperation, AclPermissionType, AdminClient, ConfigResource, NewPartitions,
+                                   NewTopic, ResourcePatternType, ResourceType)
 
 from . import env
 from .wait import eventually
@@ -62,7 +63,7 @@ class Record:
 class Kafka:
     """One broker. `properties` go into its configuration. With sasl={user: password} it has a second listener
     (SASL_PLAINTEXT, mechanism PLAIN) at `sasl_bootstrap`, and an authorizer under which those users may do nothing but what
-    the test grants them with admin().create_acls(); the plain listener may do everything."""
+    the test grants them with allow(); the plain listener may do everything."""
 
     def __init__(self, properties=None, sasl=None, name="kafka", heap="512m"):
         if not (env.ENV / "kafka").exists():
@@ -126,7 +127,7 @@ class Kafka:
     def start(self, wait=True, timeout=90):
         assert not self.running, "already running"
         log = self.logfile.open("ab")
-        self.proc = subprocess.Popen(env.command(self._java("kafka.Kafka", self.config), dies_with_us=True),
+        self.proc = subprocess.Popen(env.command(self._java("kafka.Kafka", self.config), dies_by="KILL"),
                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir, start_new_session=True)
         log.close()
         if wait:
@@ -238,6 +239,12 @@ class Kafka:
     def alter_topic(self, name, config):
         """Replaces the topic's own settings."""
         self._done(self.admin().alter_configs([ConfigResource(ResourceType.TOPIC, name, set_config=config)]))
+
+    def allow(self, user, topic, operation="ALL"):
+        """Grants it to a user of the SASL listener: allow("relay", "payments", "WRITE")."""
+        rule = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*",
+                          AclOperation[operation], AclPermissionType.ALLOW)
+        self._done(self.admin().create_acls([rule]))
 
     def topics(self):
         return {t for t in self.admin().list_topics(timeout=10).topics if not t.startswith("__")}

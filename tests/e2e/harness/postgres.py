@@ -39,10 +39,12 @@ STOP = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQ
 
 
 class Postgres:
-    """One server. `conf` overrides DEFAULTS; a plain server without the library is conf={"shared_preload_libraries": ""}.
+    """One server. `conf` overrides DEFAULTS.
 
-    dir    its directory, as the host sees it: data/, log, and whatever a test puts there
-    port   loopback, kept over restarts; the superuser is `postgres`, no password
+    flavour  normal; faults (built with OUTBOX_FAULTS=1); plain (a PostgreSQL that has never heard of the extension)
+
+    dir      its directory, as the host sees it: data/, log, and whatever a test puts there
+    port     loopback, kept over restarts; the superuser is `postgres`, no password
     """
 
     def __init__(self, version=None, flavour="normal", conf=None, name="pg", data_from=None):
@@ -60,7 +62,8 @@ class Postgres:
         self.data = self.dir / "data"
         self.logfile = self.dir / "log"
         self.port = env.free_port()
-        self.conf = {**DEFAULTS, **(conf or {})}
+        plain = {"shared_preload_libraries": ""} if flavour == "plain" else {}
+        self.conf = {**DEFAULTS, **plain, **(conf or {})}
         self.proc = None
         self._crashes_expected_up_to = 0
         if data_from:
@@ -125,7 +128,7 @@ class Postgres:
         assert not self.running, "already running"
         log = self.logfile.open("ab")
         self.proc = subprocess.Popen(
-            env.command([*wrapper, self.bin("postgres"), "-D", self.inner(self.data)], self.root, dies_with_us=True),
+            env.command([*wrapper, self.bin("postgres"), "-D", self.inner(self.data)], self.root, dies_by="INT"),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environ(), cwd="/", start_new_session=True)
         log.close()
         if wait:
@@ -171,21 +174,22 @@ class Postgres:
             self.proc.wait(timeout)
         except subprocess.TimeoutExpired:
             left = self._describe(self.pid, *env.children(self.pid))
-            self.kill()
+            self.kill(patience=1)
             raise AssertionError(f"a {mode} stop took more than {timeout} s; left were:\n{left}\n{env.tail(self.log())}") from None
         took = time.monotonic() - begin
         for p in env.wait_gone(family, 10):
             env.send(p, signal.SIGKILL)
         return took
 
-    def kill(self):
-        """kill -9 of the postmaster, as the OOM killer would; its children leave by themselves, or are killed after 10 s."""
+    def kill(self, patience=10):
+        """kill -9 of the postmaster, as the OOM killer would; its children leave by themselves, or are killed after `patience`
+        seconds."""
         if not self.running:
             return
         family = env.children(self.pid)
         env.send(self.pid, signal.SIGKILL)
         self.proc.wait()
-        left = env.wait_gone(family, 10)
+        left = env.wait_gone(family, patience)
         for p in left:
             env.send(p, signal.SIGKILL)
         env.wait_gone(left, 10)
