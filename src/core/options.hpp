@@ -50,11 +50,12 @@ struct OptionError {
 // True when `option` is one of ours (so not a property of the client library).
 bool is_own_option(std::string_view option);
 
-// Sets one of our options. Durations: an integer with ms, s, min (as PostgreSQL writes them).
+// Sets one of our options. Durations: a whole number with its unit ms, s, min or h (as PostgreSQL writes them). An error
+// changes nothing.
 OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value);
 
-// "batch_size" -> "batch.size"? No: our own names keep `_`; a library property may be written with `_` for `.`.
-// Returns the canonical spelling of a library property.
+// The canonical spelling of a library property, which may be written with `_` for `.`. Not for our own options, whose
+// names keep the `_`.
 std::string canonical_property(std::string_view option);
 
 }  // namespace outbox::core
