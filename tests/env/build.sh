@@ -77,7 +77,8 @@ log=$build/.outbox-build.log
 # A make that called us must not hand its own flags down.
 run_make() { ( unset MAKEFLAGS MAKELEVEL MFLAGS; inside "$version" make "${args[@]}" "$@" ) >>"$log" 2>&1; }
 : >"$log"
-failed() { grep -E 'error|Error|warning|undefined|\*\*\*|No such file' "$log" | tail -n 40 >&2; die "building for PostgreSQL $name failed, the whole log is $log"; }
+# What went wrong, without the compiler's command lines.
+failed() { grep -vE '^[^ ]*(g\+\+|gcc|clang)[^ ]* -' "$log" | grep -iE 'error|warning|undefined|\*\*\*|no such file' | tail -n 40 >&2; die "building for PostgreSQL $name failed, the whole log is $log"; }
 if [ "$(cat "$build/.outbox-headers" 2>/dev/null)" != "$headers" ] || [ -n "${REBUILD:-}" ]; then
     run_make clean || failed
     rm -f "$build/.outbox-headers"
