@@ -10,7 +10,7 @@ namespace outbox::core {
 // A byte string that may be SQL NULL. NULL is data() == nullptr; an empty string has a
 // non-null data(). Does not own its bytes.
 using Bytes = std::string_view;
-inline bool is_null(Bytes b) { return b.data() == nullptr; }
+constexpr bool is_null(Bytes b) { return b.data() == nullptr; }
 
 using EventId = std::array<std::uint8_t, 16>;
 
