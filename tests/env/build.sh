@@ -7,6 +7,7 @@
 #   <base>/pg/VERSION-FLAVOUR/     the copy of the server; it finds its parts relative to its binaries
 #   <base>/build/VERSION-FLAVOUR/  the copy of the work tree
 #
+# OUTBOX_TAG=x makes both of them `VERSION-FLAVOUR-x`, for who shares the cache and not the build.
 # where <base> is $OUTBOX_ENV for the host's own version, and /outbox in the chroot of another.
 # REBUILD=1 builds from scratch; MAKEFLAGS_EXTRA is handed to make.
 set -euo pipefail
@@ -15,7 +16,7 @@ set -euo pipefail
 version=${1:?usage: build.sh VERSION [normal|faults|plain]}
 flavour=${2:-normal}
 case $flavour in normal|faults|plain) ;; *) die "unknown flavour: $flavour" ;; esac
-name=$version-$flavour
+name=$version-$flavour${OUTBOX_TAG:+-$OUTBOX_TAG}
 suite=$(suite_of "$version")
 if [ -n "$suite" ]; then "$REPO/tests/env/chroot.sh" "$suite"; fi
 base=$(base_of "$version")
@@ -48,11 +49,16 @@ trap 'rm -f "$files"' EXIT
         if [ -f "$f" ]; then printf '%s\n' "$f"; fi
     done | LC_ALL=C sort -u >"$files"
 )
-# Files that have gone are taken away; the others keep their times, so that make builds what changed.
+# Only what differs in content is written, with the time of now: make must not be misled by another checkout's older times.
 if [ -f "$build/.outbox-files" ]; then
     LC_ALL=C comm -13 "$files" "$build/.outbox-files" | while IFS= read -r f; do rm -f "$build/$f"; done
 fi
-tar -C "$REPO" -c -T "$files" | tar -C "$build" -x --no-same-owner
+while IFS= read -r f; do
+    if ! cmp -s "$REPO/$f" "$build/$f"; then
+        mkdir -p "$build/$(dirname "$f")"
+        cp --preserve=mode --remove-destination "$REPO/$f" "$build/$f"
+    fi
+done <"$files"
 cp "$files" "$build/.outbox-files"
 
 if [ ! -f "$build/Makefile" ]; then

@@ -117,7 +117,7 @@ class Runner:
                     leg.fail(f"build for PostgreSQL {v}, {flavour}", str(e))
 
     def lint(self, leg):
-        tree = env.ENV / "pg" / f"{self.host}-normal"
+        tree = env.ENV / "pg" / env.build_name(self.host, "normal")
         library = tree / f"lib/postgresql/{self.host}/lib/outbox.so"
         environ = {**os.environ, "OUTBOX_SO": str(library) if library.exists() else ""}
         for script in sorted((REPO / "tests/lint").glob("*")):
@@ -174,17 +174,21 @@ class Runner:
         for v in self.usable(leg):
             with lock(f"installcheck-{v}"), Postgres(v, name="regress") as pg:
                 pg.start()
-                build = base_of(v) / "build" / f"{v}-normal"
+                build = base_of(v) / "build" / env.build_name(v, "normal")
                 inner = pg.inner(build)
                 for old in [*build.rglob("regression.diffs"), *build.rglob("regression.out")]:
                     old.unlink()
-                argv = ["make", "-k", "-C", inner, f"PG_CONFIG={pg.bin('pg_config')}", "installcheck"]
-                if pg.root:
-                    argv = ["chroot", pg.root, *argv]
-                done = run(argv, env={**pg._environ(), "HOME": "/root" if env.IS_ROOT else os.environ.get("HOME", "/tmp")})
+                output, code = "", 0
+                # One after the other: make would not come to the second when the first fails.
+                for off in (["ISOLATION="] if inputs else None, ["REGRESS="] if specs else None):
+                    if off:
+                        argv = ["make", "-C", inner, f"PG_CONFIG={pg.bin('pg_config')}", *off, "installcheck"]
+                        done = run(["chroot", pg.root, *argv] if pg.root else argv,
+                                   env={**pg._environ(), "HOME": os.environ.get("HOME", "/tmp")})
+                        output, code = output + done.stdout, code or done.returncode
                 diffs = "\n".join(p.read_text(errors="replace") for p in sorted(build.rglob("regression.diffs")))
                 before = leg.ran
-                for line in done.stdout.splitlines():
+                for line in output.splitlines():
                     # PostgreSQL 15: `test name  ... ok  12 ms`; 16 and later: `ok 1  - name  12 ms`.
                     if m := re.match(r"(?:test\s+|\s+)(\S+)\s+\.\.\. (ok|FAILED)\b", line):
                         name, good = m[1], m[2] == "ok"
@@ -196,8 +200,8 @@ class Runner:
                         leg.ok()
                     else:
                         leg.fail(f"regress {name} on PostgreSQL {v}")
-                if leg.ran == before or (done.returncode and not diffs):
-                    leg.fail(f"installcheck on PostgreSQL {v} gave {done.returncode}", done.stdout + "\n" + env.tail(pg.log()))
+                if leg.ran == before or (code and not diffs):
+                    leg.fail(f"installcheck on PostgreSQL {v} gave {code}", output + "\n" + env.tail(pg.log()))
                 elif diffs:
                     print("\n".join(diffs.splitlines()[:300]))
                 self._no_crash(leg, pg)

@@ -6,6 +6,7 @@ import pwd
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -60,6 +61,12 @@ def why_not(version: int) -> str | None:
         lines = done.stderr.strip().splitlines() or ["tests/env/chroot.sh failed"]
         return f"PostgreSQL {version}: {lines[-1]}"
     return None
+
+
+def build_name(version: int, flavour: str) -> str:
+    """The directory's name below pg/ and build/; OUTBOX_TAG keeps builds apart in a shared cache."""
+    tag = os.environ.get("OUTBOX_TAG")
+    return f"{version}-{flavour}" + (f"-{tag}" if tag else "")
 
 
 def build(version: int, flavour: str) -> None:
@@ -171,6 +178,21 @@ def alive(pid: int) -> bool:
 def send(pid: int, sig: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, sig)
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP; returns when every thread has stopped, so that nothing is answered any more."""
+    send(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        states = []
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                states.append(stat.read_text().rsplit(")", 1)[1].split()[0])
+        if all(x in "TtZX" for x in states):
+            return
+        time.sleep(0.005)
+    raise RuntimeError(f"process {pid} did not stop on SIGSTOP")
 
 
 def wait_gone(pids: list[int], timeout: float) -> list[int]:

@@ -176,7 +176,7 @@ class Kafka:
 
     def freeze(self):
         """Connections stay open, nobody answers."""
-        env.send(self.proc.pid, signal.SIGSTOP)
+        env.freeze(self.proc.pid)
         self.frozen = True
 
     def resume(self):

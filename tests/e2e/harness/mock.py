@@ -80,7 +80,7 @@ class Mock:
             self.proc.wait()
 
     def freeze(self):
-        env.send(self.proc.pid, signal.SIGSTOP)
+        env.freeze(self.proc.pid)
 
     def resume(self):
         env.send(self.proc.pid, signal.SIGCONT)

@@ -55,7 +55,7 @@ class Postgres:
             raise env.Unavailable(reason)
         env.build(self.version, flavour)
         base = self.root / "outbox" if self.root else env.ENV
-        self.tree = base / "pg" / f"{self.version}-{flavour}"
+        self.tree = base / "pg" / env.build_name(self.version, flavour)
         self.libdir = self.tree / f"lib/postgresql/{self.version}/lib"
         self.sharedir = self.tree / f"share/postgresql/{self.version}"
         self.dir = env.temp_dir(f"{name}{self.version}", self.root)
@@ -293,7 +293,10 @@ class Postgres:
     @staticmethod
     def signal(pid, sig=signal.SIGKILL):
         """Backends in a chroot have the host's pids. SIGSTOP freezes one, SIGCONT lets it go on."""
-        os.kill(pid, sig)
+        if sig == signal.SIGSTOP:
+            env.freeze(pid)
+        else:
+            os.kill(pid, sig)
 
     # ---- its log ---------------------------------------------------------------------------------------------------
 
