@@ -10,7 +10,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (AclBinding, AclOperation, AclPermissionType, AdminClient, ConfigResource, NewPartitions,
                                    NewTopic, ResourcePatternType, ResourceType)
 
@@ -293,22 +293,25 @@ class Kafka:
         got = []
         try:
             parts = self._retry(lambda: self.partitions(topic), deadline)
-            begin = {p: (start or {}).get(p, 0) for p in parts}
-            c.assign([TopicPartition(topic, p, begin[p] or -2) for p in parts])
-            ends = self._retry(lambda: {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in parts}, deadline)
+            marks = self._retry(lambda: {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in parts}, deadline)
+            ends = {p: high for p, (_, high) in marks.items()}
+            # At an absolute offset, which spares the client a query that it makes half a second later.
+            c.assign([TopicPartition(topic, p, max((start or {}).get(p, 0), low)) for p, (low, _) in marks.items()])
+            # The end of a partition is what the consumer says, since offsets have gaps: compaction, transactions.
+            reached = dict.fromkeys(parts, -1)
             while True:
-                at = {tp.partition: tp.offset for tp in c.position([TopicPartition(topic, p) for p in parts])}
-                low = {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[0] for p in parts} if not got else {}
-                drained = all(max(at[p] if at[p] >= 0 else begin[p], low.get(p, 0)) >= ends[p] for p in parts)
-                if drained and (wanted is None or wanted(got)):
+                if all(reached[p] >= ends[p] for p in parts) and (wanted is None or wanted(got)):
                     break
                 if time.monotonic() > deadline:
                     last = [(r.partition, r.offset, r.key) for r in got[-5:]]
                     raise AssertionError(f"{topic}: {len(got)} records within {timeout} s, wanted {until}; the last: {last}")
-                for m in c.consume(1000, timeout=0.1):
-                    if m.error():
-                        continue
-                    got.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(m.headers() or []), m.timestamp()[1]))
+                for m in c.consume(1000, timeout=0.05):
+                    if not m.error():
+                        reached[m.partition()] = m.offset() + 1
+                        got.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(m.headers() or []),
+                                          m.timestamp()[1]))
+                    elif m.error().code() == KafkaError._PARTITION_EOF:
+                        reached[m.partition()] = m.offset()
         finally:
             c.close()
         return sorted(got, key=lambda r: (r.partition, r.offset))
@@ -325,7 +328,8 @@ class Kafka:
 
     def _consumer(self):
         return Consumer({"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.auto.commit": False, "log_level": 0,
-                         "auto.offset.reset": "earliest", "isolation.level": "read_committed", "fetch.wait.max.ms": 50})
+                         "auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True,
+                         "fetch.wait.max.ms": 50})
 
 
 def available():
