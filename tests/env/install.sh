@@ -70,7 +70,7 @@ if [ ! -d "$OUTBOX_ENV/kafka-$key" ]; then
     rm -rf "$OUTBOX_ENV/kafka.new" "$OUTBOX_ENV/pom.new"
     mkdir -p "$OUTBOX_ENV/pom.new"
     cp "$REPO/tests/env/pom.xml" "$OUTBOX_ENV/pom.new/"
-    (cd "$OUTBOX_ENV/pom.new" && mvn -q -B dependency:copy-dependencies -DincludeScope=runtime \
+    (cd "$OUTBOX_ENV/pom.new" && mvn -q -B -Dstyle.color=never dependency:copy-dependencies -DincludeScope=runtime \
         -DoutputDirectory="$OUTBOX_ENV/kafka.new") >&2
     rm -rf "$OUTBOX_ENV/pom.new"
     cp "$REPO/tests/env/log4j2.properties" "$OUTBOX_ENV/kafka.new/"

@@ -59,7 +59,7 @@ def why_not(version: int) -> str | None:
     done = subprocess.run([str(REPO / "tests/env/chroot.sh"), SUITES[version]], capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["tests/env/chroot.sh failed"]
-        return f"PostgreSQL {version}: {lines[-1]}"
+        return f"PostgreSQL {version}: {lines[-1].removeprefix('chroot.sh: ').removeprefix('skipped: ')}"
     return None
 
 
