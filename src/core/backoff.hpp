@@ -29,7 +29,8 @@ public:
     // The longest that next_ms() can say next.
     constexpr std::int64_t ceiling_ms() const {
         std::int64_t ceiling = first_ms_;
-        for (int i = 0; i < failures_ && ceiling < most_ms_; ++i) ceiling = ceiling > most_ms_ / 2 ? most_ms_ : ceiling * 2;
+        for (int i = 0; i < failures_ && ceiling < most_ms_; ++i)
+            ceiling = ceiling > most_ms_ / 2 ? most_ms_ : ceiling * 2;
         return ceiling;
     }
 

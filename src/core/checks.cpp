@@ -24,9 +24,7 @@ Problem invalid(std::string_view argument, std::string message, std::string hint
     return {argument, std::move(message), std::move(hint), kInvalidValue};
 }
 
-char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool begins_with_in_any_case(std::string_view text, std::string_view prefix) {
     return text.size() >= prefix.size() &&
@@ -58,7 +56,8 @@ Found check_event_type(Bytes type) {
         }
     }
     if (length > kMaxEventType) {
-        return invalid(argument, "event_type has " + std::to_string(length) + " characters, and at most 255 are allowed");
+        return invalid(argument,
+                       "event_type has " + std::to_string(length) + " characters, and at most 255 are allowed");
     }
     return {};
 }
@@ -75,8 +74,8 @@ Found check_aggregate_type(Bytes type) {
                        "It may have A-Z, a-z, 0-9, dot, underscore and hyphen: it becomes part of topic names.");
     }
     if (type.size() > kMaxAggregateType) {
-        return invalid(argument,
-                       "aggregate_type has " + std::to_string(type.size()) + " characters, and at most 200 are allowed");
+        return invalid(
+            argument, "aggregate_type has " + std::to_string(type.size()) + " characters, and at most 200 are allowed");
     }
     return {};
 }
@@ -102,7 +101,8 @@ Found check_headers(Bytes headers) {
     Step step;
     while ((step = reader.next(member)) == Step::member) {
         if (has_control(text_of(member.value, member.value_escaped))) {
-            return invalid(argument, "the value of header " + quote_for_message(member.name) + " has a control character");
+            return invalid(argument,
+                           "the value of header " + quote_for_message(member.name) + " has a control character");
         }
         const std::string_view name = text_of(member.name, member.name_escaped);
         if (name.empty()) return invalid(argument, "headers has an empty name");
@@ -110,14 +110,16 @@ Found check_headers(Bytes headers) {
             return invalid(argument, "header name " + quote_for_message(name) + " has a control character");
         }
         if (is_reserved_header(name)) {
-            return invalid(argument, "header name " + quote_for_message(name) + " is reserved",
-                           "The relay sets event_id, event_type, aggregate_type, id, content-type, ce_* and outbox-* itself.");
+            return invalid(
+                argument, "header name " + quote_for_message(name) + " is reserved",
+                "The relay sets event_id, event_type, aggregate_type, id, content-type, ce_* and outbox-* itself.");
         }
     }
     switch (step) {
         case Step::not_an_object: return invalid(argument, "headers must be a JSON object", shape);
         case Step::not_a_string:
-            return invalid(argument, "the value of header " + quote_for_message(member.name) + " is not a string", shape);
+            return invalid(argument, "the value of header " + quote_for_message(member.name) + " is not a string",
+                           shape);
         case Step::malformed: return invalid(argument, "headers cannot be read as a JSON object of strings", shape);
         case Step::member:
         case Step::end: break;

@@ -18,9 +18,7 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-bool may_match_aggregate_type(char c) {
-    return is_name_character(c) || c == '*' || c == '?';
-}
+bool may_match_aggregate_type(char c) { return is_name_character(c) || c == '*' || c == '?'; }
 
 bool all_printable(std::string_view text) {
     const char* at = text.data();

@@ -24,10 +24,10 @@ public:
     };
     enum class Step {
         member,
-        end,            // the object and nothing behind it
+        end,  // the object and nothing behind it
         not_an_object,
-        not_a_string,   // a value that is neither a string nor null; member.name is its name
-        malformed,      // not JSON, or a string with U+0000 or half a surrogate pair
+        not_a_string,  // a value that is neither a string nor null; member.name is its name
+        malformed,     // not JSON, or a string with U+0000 or half a surrogate pair
     };
 
     // The text must outlive the reader and the members it hands out.

@@ -32,7 +32,8 @@ private:
         std::string bytes;  // destination, then key
         std::size_t destination_size;
         View view() const {
-            return {std::string_view(bytes).substr(0, destination_size), std::string_view(bytes).substr(destination_size)};
+            return {std::string_view(bytes).substr(0, destination_size),
+                    std::string_view(bytes).substr(destination_size)};
         }
     };
     static View view(const View& key) { return key; }

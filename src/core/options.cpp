@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kSecond = 1'000, kMinute = 60 * kSecond, kHour = 60 * kMinute;
 
 OptionError bad_value(std::string_view option, std::string_view value, std::string hint) {
-    return {std::string(option), "invalid value for option \"" + std::string(option) + "\": " + quote_for_message(value),
-            std::move(hint)};
+    return {std::string(option),
+            "invalid value for option \"" + std::string(option) + "\": " + quote_for_message(value), std::move(hint)};
 }
 
 template <typename Enum>
@@ -115,7 +115,8 @@ OptionError set_source(SinkOptions& options, std::string_view value) {
     constexpr std::string_view never = "\"<>\\^`{|}";
     bool good = !value.empty();
     for (const char c : value) good = good && c > ' ' && c < '\x7f' && never.find(c) == std::string_view::npos;
-    if (!good) return bad_value("source", value, "Give a URI reference, for example /payments or https://example.com/shop.");
+    if (!good)
+        return bad_value("source", value, "Give a URI reference, for example /payments or https://example.com/shop.");
     options.source = value;
     return {};
 }
@@ -173,10 +174,31 @@ const OwnOption* find_own(std::string_view name) {
 
 // The only properties of librdkafka whose names have underscores (2.0.2 to 2.14): read back from the dots.
 constexpr std::string_view kUnderscored[] = {
-    "background_event_cb", "closesocket_cb", "connect_cb", "consume_cb", "default_topic_conf", "dr_cb", "dr_msg_cb",
-    "enabled_events", "error_cb", "log_cb", "log_level", "msg_order_cmp", "oauthbearer_token_refresh_cb",
-    "offset_commit_cb", "open_cb", "partitioner_cb", "rebalance_cb", "resolve_cb", "socket_cb",
-    "ssl.certificate.verify_cb", "ssl_ca", "ssl_certificate", "ssl_engine_callback_data", "ssl_key", "stats_cb",
+    "background_event_cb",
+    "closesocket_cb",
+    "connect_cb",
+    "consume_cb",
+    "default_topic_conf",
+    "dr_cb",
+    "dr_msg_cb",
+    "enabled_events",
+    "error_cb",
+    "log_cb",
+    "log_level",
+    "msg_order_cmp",
+    "oauthbearer_token_refresh_cb",
+    "offset_commit_cb",
+    "open_cb",
+    "partitioner_cb",
+    "rebalance_cb",
+    "resolve_cb",
+    "socket_cb",
+    "ssl.certificate.verify_cb",
+    "ssl_ca",
+    "ssl_certificate",
+    "ssl_engine_callback_data",
+    "ssl_key",
+    "stats_cb",
     "throttle_cb",
 };
 
@@ -188,13 +210,12 @@ std::string dotted(std::string_view name) {
 
 }  // namespace
 
-bool is_own_option(std::string_view option) {
-    return find_own(option) != nullptr;
-}
+bool is_own_option(std::string_view option) { return find_own(option) != nullptr; }
 
 OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value) {
     const OwnOption* own = find_own(option);
-    if (own == nullptr) return {std::string(option), "unknown option " + quote_for_message(option), {}};
+    if (own == nullptr)
+        return {option.empty() ? "?" : std::string(option), "unknown option " + quote_for_message(option), {}};
     return own->set(options, value);
 }
 

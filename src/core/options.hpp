@@ -20,18 +20,18 @@ inline constexpr std::size_t kMaxBatchBytes = 16u << 20;
 inline constexpr int kMaxLanes = 64;
 
 struct SinkOptions {
-    std::string topic;                  // template; empty: the default
+    std::string topic;  // template; empty: the default
     Format format = Format::envelope;
-    std::string events = "*";           // comma-separated globs over aggregate_type/event_type
+    std::string events = "*";  // comma-separated globs over aggregate_type/event_type
     int lanes = 1;
     Start start = Start::earliest;
-    int batch_size = kMaxBatchEvents;   // events in flight per lane, at most
+    int batch_size = kMaxBatchEvents;  // events in flight per lane, at most
     int delivery_timeout_ms = 30'000;
     int stall_timeout_ms = 2'000;
     OnPoison on_poison = OnPoison::hold;
     Timestamp timestamp = Timestamp::created;
-    std::string source;                 // CloudEvents source; empty: /outbox/<database>
-    std::string home;                   // identity of the installation that may publish (set by the server)
+    std::string source;  // CloudEvents source; empty: /outbox/<database>
+    std::string home;    // identity of the installation that may publish (set by the server)
 
     // Not options, but what a sink must know; filled by the relay.
     std::string database, sink;

@@ -6,8 +6,8 @@ namespace {
 
 constexpr std::int64_t kSecond = 1'000'000;
 constexpr std::int64_t kDay = 86'400 * kSecond;
-constexpr std::int64_t kFirst = -719'162 * kDay;        // 0001-01-01T00:00:00.000000Z
-constexpr std::int64_t kLast = 2'932'897 * kDay - 1;    // 9999-12-31T23:59:59.999999Z
+constexpr std::int64_t kFirst = -719'162 * kDay;      // 0001-01-01T00:00:00.000000Z
+constexpr std::int64_t kLast = 2'932'897 * kDay - 1;  // 9999-12-31T23:59:59.999999Z
 
 struct Date {
     int year, month, day;

@@ -8,7 +8,8 @@ namespace outbox::core {
 
 // What Kafka allows in a topic name, and outbox in an aggregate_type: A-Z a-z 0-9 . _ -
 constexpr bool is_name_character(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
 }
 
 // `text` in double quotes, fit for a log line: control characters and broken UTF-8 as '?', and what is longer than

@@ -68,7 +68,8 @@ bool TopicTemplate::parse(std::string_view text, std::string& error, std::string
         } else if (placeholder == "{event_type}") {
             parts.push_back({Kind::event_type, {}});
         } else {
-            error = "topic " + quote_for_message(text) + " has an unknown placeholder " + quote_for_message(placeholder);
+            error =
+                "topic " + quote_for_message(text) + " has an unknown placeholder " + quote_for_message(placeholder);
             hint = kPlaceholders;
             return false;
         }

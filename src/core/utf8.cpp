@@ -7,9 +7,7 @@ namespace outbox::core {
 
 namespace {
 
-constexpr bool is_continuation(unsigned char byte) {
-    return (byte & 0xC0) == 0x80;
-}
+constexpr bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
 }  // namespace
 

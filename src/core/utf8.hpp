@@ -18,9 +18,7 @@ bool is_utf8(std::string_view text);
 void append_utf8(Buffer& out, char32_t code_point);
 
 // C0, DEL and C1.
-constexpr bool is_control(char32_t c) {
-    return c < 0x20 || (c >= 0x7F && c <= 0x9F);
-}
+constexpr bool is_control(char32_t c) { return c < 0x20 || (c >= 0x7F && c <= 0x9F); }
 
 // Not a control character, a line or paragraph separator, a byte order mark or a noncharacter. A space is printable.
 constexpr bool is_printable(char32_t c) {

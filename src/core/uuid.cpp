@@ -7,9 +7,7 @@ namespace outbox::core {
 namespace {
 
 // 8-4-4-4-12: a hyphen stands before these bytes.
-constexpr bool hyphen_before(std::size_t byte) {
-    return byte == 4 || byte == 6 || byte == 8 || byte == 10;
-}
+constexpr bool hyphen_before(std::size_t byte) { return byte == 4 || byte == 6 || byte == 8 || byte == 10; }
 
 }  // namespace
 

@@ -12,10 +12,10 @@ constexpr std::int32_t kInvalidMsg = 2, kUnknownTopicOrPart = 3, kTopicException
 
 // Sorted by code. Negative codes are librdkafka's own, the others Kafka's.
 constexpr VerdictRow kTable[] = {
-    {-197, Verdict::unknown, "_DESTROY"},         // the producer was destroyed with the message in it
+    {-197, Verdict::unknown, "_DESTROY"},  // the producer was destroyed with the message in it
     {-195, Verdict::outage, "_TRANSPORT"},
     {-193, Verdict::outage, "_RESOLVE"},
-    {-192, Verdict::unknown, "_MSG_TIMED_OUT"},   // says nothing: ask the metadata for the cause
+    {-192, Verdict::unknown, "_MSG_TIMED_OUT"},  // says nothing: ask the metadata for the cause
     {kUnknownPartition, Verdict::retry, "_UNKNOWN_PARTITION"},
     {kUnknownTopic, Verdict::retry, "_UNKNOWN_TOPIC"},
     {-187, Verdict::outage, "_ALL_BROKERS_DOWN"},
@@ -24,7 +24,7 @@ constexpr VerdictRow kTable[] = {
     {-152, Verdict::unsent, "_PURGE_QUEUE"},
     {-151, Verdict::unknown, "_PURGE_INFLIGHT"},
     {-150, Verdict::fatal, "_FATAL"},
-    {-149, Verdict::fatal, "_INCONSISTENT"},      // librdkafka cannot send the same batch again
+    {-149, Verdict::fatal, "_INCONSISTENT"},  // librdkafka cannot send the same batch again
     {-148, Verdict::fatal, "_GAPLESS_GUARANTEE"},
     {-144, Verdict::fatal, "_FENCED"},
     {0, Verdict::delivered, "NO_ERROR"},
@@ -52,27 +52,24 @@ constexpr VerdictRow kTable[] = {
     {90, Verdict::fatal, "PRODUCER_FENCED"},
 };
 
-constexpr bool by_code(const VerdictRow& a, const VerdictRow& b) {
-    return a.code < b.code;
-}
+constexpr bool by_code(const VerdictRow& a, const VerdictRow& b) { return a.code < b.code; }
 static_assert(std::is_sorted(std::begin(kTable), std::end(kTable), by_code));
 
 }  // namespace
 
 Verdict verdict_of(std::int32_t code) {
-    const auto row = std::lower_bound(std::begin(kTable), std::end(kTable), VerdictRow{code, Verdict::outage, ""}, by_code);
+    const auto row =
+        std::lower_bound(std::begin(kTable), std::end(kTable), VerdictRow{code, Verdict::outage, ""}, by_code);
     return row != std::end(kTable) && row->code == code ? row->verdict : Verdict::outage;
 }
 
 Verdict verdict_of(std::int32_t code, bool fixed_topic) {
-    const bool no_such_topic = code == kUnknownTopic || code == kUnknownPartition || code == kUnknownTopicOrPart ||
-                               code == kTopicException;
+    const bool no_such_topic =
+        code == kUnknownTopic || code == kUnknownPartition || code == kUnknownTopicOrPart || code == kTopicException;
     return fixed_topic && no_such_topic ? Verdict::outage : verdict_of(code);
 }
 
-bool worth_another_try(std::int32_t code) {
-    return code == kInvalidMsg;
-}
+bool worth_another_try(std::int32_t code) { return code == kInvalidMsg; }
 
 const char* name(Verdict verdict) {
     switch (verdict) {
@@ -87,8 +84,6 @@ const char* name(Verdict verdict) {
     return "?";
 }
 
-std::span<const VerdictRow> verdict_table() {
-    return kTable;
-}
+std::span<const VerdictRow> verdict_table() { return kTable; }
 
 }  // namespace outbox::core

@@ -21,9 +21,7 @@ void append_string_or_null(Buffer& out, Bytes text) {
 }
 
 // CloudEvents forbids an empty subject, so an empty key has none.
-bool has_subject(const Event& event) {
-    return !event.aggregate_id.empty();
-}
+bool has_subject(const Event& event) { return !event.aggregate_id.empty(); }
 
 std::string_view content_type(const Event& event) {
     return event.payload_is_json ? "application/json" : "application/octet-stream";
@@ -62,15 +60,9 @@ bool Encoder::encode(const Event& event) {
             if (!tombstone) envelope(event);
             plain_headers(event);
             break;
-        case Format::payload:
-            plain_headers(event);
-            break;
-        case Format::debezium:
-            header("id", id());
-            break;
-        case Format::cloudevents:
-            cloudevents_headers(event);
-            break;
+        case Format::payload: plain_headers(event); break;
+        case Format::debezium: header("id", id()); break;
+        case Format::cloudevents: cloudevents_headers(event); break;
         case Format::cloudevents_structured:
             // A null value has no room for the attributes. CloudEvents lets each record choose its mode (by its
             // content-type), so a tombstone goes in binary mode and keeps its id.

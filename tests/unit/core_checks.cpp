@@ -75,7 +75,8 @@ TEST(Checks, EventTypeIsPrintableWithoutSlashStarAndComma) {
     for (const char* type : {"a", "payment captured", "Payment.Captured", "событие", "😀", "a?b", "\"", "{}"}) {
         EXPECT_EQ(type_complaint(type), "") << type;
     }
-    for (const char* type : {"", "a/b", "a*", "a,b", "a\n", "a\x7f", "a\xC2\x85", "a\xE2\x80\xA8", "\xEF\xBB\xBF", "\xFF"}) {
+    for (const char* type :
+         {"", "a/b", "a*", "a,b", "a\n", "a\x7f", "a\xC2\x85", "a\xE2\x80\xA8", "\xEF\xBB\xBF", "\xFF"}) {
         EXPECT_EQ(type_complaint(type), "event_type") << testing::PrintToString(type);
     }
     EXPECT_EQ(type_complaint(std::string_view("a\0b", 3)), "event_type");
@@ -154,7 +155,8 @@ TEST(Checks, ReservedHeaderNamesAreRefusedInAnyCase) {
         EXPECT_EQ(headers_complaint(std::string("{\"") + name + "\": \"v\"}"), "headers") << name;
     }
     EXPECT_EQ(headers_complaint(R"({"\u0069d": "v"})"), "headers") << "also when written with escapes";
-    for (const char* name : {"event", "event_ids", "ident", "i", "ce", "ce-id", "outbox", "content-type2", "aggregate_id", "x-id"}) {
+    for (const char* name :
+         {"event", "event_ids", "ident", "i", "ce", "ce-id", "outbox", "content-type2", "aggregate_id", "x-id"}) {
         EXPECT_FALSE(is_reserved_header(name)) << name;
     }
 }

@@ -114,7 +114,8 @@ TEST(EventFilter, CaseAndInnerSpacesCount) {
 }
 
 TEST(EventFilter, RefusesWhatNoEventCouldMatch) {
-    for (const char* globs : {"", " ", ",", "a,", ",a", "a,,b", "a/b/c", "a/", "/", "a b/*", "a\n", "x/a\x01", "ключ/*"}) {
+    for (const char* globs :
+         {"", " ", ",", "a,", ",a", "a,,b", "a/b/c", "a/", "/", "a b/*", "a\n", "x/a\x01", "ключ/*"}) {
         EventFilter filter;
         std::string error, hint;
         EXPECT_FALSE(filter.parse(globs, error, hint)) << globs;

@@ -104,12 +104,33 @@ TEST(FlatObject, SaysWhatIsWrong) {
     for (const char* text : {R"({"a":1})", R"({"a":true})", R"({"a":{"x":1}})", R"({"a":["b"]})", R"({"a":nul})"}) {
         EXPECT_EQ(outcome(text), Step::not_a_string) << text;
     }
-    for (const char* text :
-         {"{", "{\"", "{\"a", R"({"a")", R"({"a":)", R"({"a":"b)", R"({"a":"b")", R"({"a":"b",)", R"({"a":"b",})",
-          R"({"a":"b" "c":"d"})", R"({"a":"b"}x)", R"({"a":"b"}{)", R"({,})", R"({a:"b"})", R"({"a":nullx})",
-          R"({"a":"\x"})", R"({"a":"\u12"})", R"({"a":"\u12g4"})", R"({"a":"\)", R"({"a":"\ud83d"})",
-          R"({"a":"\ud83dx"})", R"({"a":"\ud83d\u0041"})", R"({"a":"\ude00"})", R"({"a":"\u0000"})", "{\"a\":\"\n\"}",
-          R"({"a":"\ud83d\)", R"({"a":"\ud83d\u)"}) {
+    for (const char* text : {"{",
+                             "{\"",
+                             "{\"a",
+                             R"({"a")",
+                             R"({"a":)",
+                             R"({"a":"b)",
+                             R"({"a":"b")",
+                             R"({"a":"b",)",
+                             R"({"a":"b",})",
+                             R"({"a":"b" "c":"d"})",
+                             R"({"a":"b"}x)",
+                             R"({"a":"b"}{)",
+                             R"({,})",
+                             R"({a:"b"})",
+                             R"({"a":nullx})",
+                             R"({"a":"\x"})",
+                             R"({"a":"\u12"})",
+                             R"({"a":"\u12g4"})",
+                             R"({"a":"\)",
+                             R"({"a":"\ud83d"})",
+                             R"({"a":"\ud83dx"})",
+                             R"({"a":"\ud83d\u0041"})",
+                             R"({"a":"\ude00"})",
+                             R"({"a":"\u0000"})",
+                             "{\"a\":\"\n\"}",
+                             R"({"a":"\ud83d\)",
+                             R"({"a":"\ud83d\u)"}) {
         EXPECT_EQ(outcome(text), Step::malformed) << text;
         EXPECT_FALSE(parse(text).good) << text;
     }
@@ -128,9 +149,9 @@ TEST(Utf8, AcceptsWhatIsUtf8) {
 }
 
 TEST(Utf8, RefusesWhatIsNot) {
-    for (const char* text : {"\x80", "abcdefgh\xFF", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80",
-                             "\xED\xBF\xBF", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80",
-                             "\xC3", "\xE2\x82", "\xF0\x9F\x98", "\xC3(", "abc\xE2\x28\xA1"}) {
+    for (const char* text : {"\x80", "abcdefgh\xFF", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF",
+                             "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80",
+                             "\xF8\x88\x80\x80\x80", "\xC3", "\xE2\x82", "\xF0\x9F\x98", "\xC3(", "abc\xE2\x28\xA1"}) {
         EXPECT_FALSE(is_utf8(text)) << testing::PrintToString(text);
     }
 }

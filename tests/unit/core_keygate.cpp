@@ -55,9 +55,8 @@ TEST(KeyGate, ClearForgets) {
 }
 
 TEST(Overtaking, IsFoundWhereItHappens) {
-    const std::vector<Outcome> batch = {{"t", "a", true},  {"t", "b", false}, {"t", "a", true},
-                                        {"u", "b", true},  {"t", "b", false}, {"t", "b", true},
-                                        {"t", "b", true}};
+    const std::vector<Outcome> batch = {{"t", "a", true},  {"t", "b", false}, {"t", "a", true}, {"u", "b", true},
+                                        {"t", "b", false}, {"t", "b", true},  {"t", "b", true}};
     EXPECT_EQ(find_overtaking(batch), 5u);
     EXPECT_EQ(find_overtaking(std::span(batch).first(5)), kNoOvertaking);
 }

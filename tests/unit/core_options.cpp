@@ -65,6 +65,7 @@ TEST(Options, OthersBelongToTheClientLibrary) {
     }
     SinkOptions options;
     EXPECT_EQ(set_option(options, "bogus", "x").option, "bogus");
+    EXPECT_NE(set_option(options, "", "x").option, "") << "an error, though it has no name";
 }
 
 TEST(Options, EnumerationsListTheirValues) {
@@ -90,8 +91,8 @@ TEST(Options, DurationsHaveUnits) {
     EXPECT_EQ(set("delivery_timeout", "30 s").delivery_timeout_ms, 30'000);
     EXPECT_EQ(set("delivery_timeout", "24h").delivery_timeout_ms, 86'400'000);
     EXPECT_EQ(set("stall_timeout", "10ms").stall_timeout_ms, 10);
-    for (const char* value : {"", "30", "s", "-1s", "1.5s", "30S", "30sec", "30s ", " 30s", "1d", "30 m",
-                              "99999999999999999999s"}) {
+    for (const char* value :
+         {"", "30", "s", "-1s", "1.5s", "30S", "30sec", "30s ", " 30s", "1d", "30 m", "99999999999999999999s"}) {
         EXPECT_NE(refusal("delivery_timeout", value).hint.find("30s"), std::string::npos) << value;
     }
     for (const char* value : {"0s", "99ms", "25h", "1441min", "9223372036854775807h"}) {

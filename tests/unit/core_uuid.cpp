@@ -25,10 +25,10 @@ TEST(Uuid, WritesAndReadsTheSame) {
 
 TEST(Uuid, RefusesOtherForms) {
     EventId id{};
-    for (const char* text :
-         {"", "018f3c5a-9b2e-7c11-8a4b-0011223344f", "018f3c5a-9b2e-7c11-8a4b-0011223344fff",
-          "018f3c5a9b2e7c118a4b0011223344ff", "{018f3c5a-9b2e-7c11-8a4b-0011223344}", "018f3c5a-9b2e-7c11-8a4b-0011223344fg",
-          "018f3c5a_9b2e-7c11-8a4b-0011223344ff", "018f3c5a-9b2e-7c11-8a4b-+011223344ff"}) {
+    for (const char* text : {"", "018f3c5a-9b2e-7c11-8a4b-0011223344f", "018f3c5a-9b2e-7c11-8a4b-0011223344fff",
+                             "018f3c5a9b2e7c118a4b0011223344ff", "{018f3c5a-9b2e-7c11-8a4b-0011223344}",
+                             "018f3c5a-9b2e-7c11-8a4b-0011223344fg", "018f3c5a_9b2e-7c11-8a4b-0011223344ff",
+                             "018f3c5a-9b2e-7c11-8a4b-+011223344ff"}) {
         EXPECT_FALSE(parse_uuid(text, id)) << text;
     }
 }
@@ -61,9 +61,9 @@ TEST(Uuid7, ASourceGrowsStrictlyWhateverTheClockDoes) {
     RandomBytes high;
     high.fill(0xFF);
     EventId last = source.next(1'767'323'045'000'999, high);
-    for (const std::int64_t t : {1'767'323'045'000'999, 1'767'323'045'000'999, 1'767'323'044'000'000, std::int64_t{-5},
-                                 1'767'323'045'001'000, std::numeric_limits<std::int64_t>::max(),
-                                 std::numeric_limits<std::int64_t>::min()}) {
+    for (const std::int64_t t :
+         {1'767'323'045'000'999, 1'767'323'045'000'999, 1'767'323'044'000'000, std::int64_t{-5}, 1'767'323'045'001'000,
+          std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
         const EventId next = source.next(t, {});
         EXPECT_LT(last, next);
         last = next;

@@ -16,14 +16,14 @@ const std::map<std::string, std::set<std::string>> kWanted = {
     {"unsent", {"_PURGE_QUEUE"}},
     {"unknown", {"_MSG_TIMED_OUT", "_PURGE_INFLIGHT", "_DESTROY"}},
     {"retry",
-     {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "NOT_ENOUGH_REPLICAS",
-      "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "THROTTLING_QUOTA_EXCEEDED", "POLICY_VIOLATION", "TOPIC_EXCEPTION"}},
+     {"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED",
+      "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "THROTTLING_QUOTA_EXCEEDED", "POLICY_VIOLATION",
+      "TOPIC_EXCEPTION"}},
     {"outage",
      {"CLUSTER_AUTHORIZATION_FAILED", "_AUTHENTICATION", "_SSL", "_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN",
       "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_VERSION",
       "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}},
-    {"poison",
-     {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "INVALID_MSG"}},
+    {"poison", {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "INVALID_MSG"}},
     {"fatal",
      {"OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "UNKNOWN_PRODUCER_ID", "_GAPLESS_GUARANTEE", "_FENCED",
       "PRODUCER_FENCED", "_FATAL", "_INCONSISTENT"}},
@@ -57,14 +57,17 @@ TEST(Verdict, EachRowIsWhatTheIssueSays) {
 
 TEST(Verdict, AnUnlistedCodeIsAnOutageNeverPoison) {
     for (std::int32_t code = -300; code <= 300; ++code) {
-        if (!is_listed(code)) { EXPECT_EQ(verdict_of(code), Verdict::outage) << code; }
+        if (!is_listed(code)) {
+            EXPECT_EQ(verdict_of(code), Verdict::outage) << code;
+        }
     }
     EXPECT_EQ(verdict_of(INT32_MAX), Verdict::outage);
     EXPECT_EQ(verdict_of(INT32_MIN), Verdict::outage);
 }
 
 TEST(Verdict, OnlyZeroIsDelivered) {
-    for (const VerdictRow& row : verdict_table()) EXPECT_EQ(row.verdict == Verdict::delivered, row.code == 0) << row.name;
+    for (const VerdictRow& row : verdict_table())
+        EXPECT_EQ(row.verdict == Verdict::delivered, row.code == 0) << row.name;
 }
 
 TEST(Verdict, AnUnknownTopicIsAnOutageWhereTheSinkHasOne) {

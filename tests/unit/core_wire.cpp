@@ -8,7 +8,8 @@ using namespace outbox::core;
 
 namespace {
 
-constexpr EventId kId = {0x01, 0x8f, 0x3c, 0x5a, 0x9b, 0x2e, 0x7c, 0x11, 0x8a, 0x4b, 0x00, 0x11, 0x22, 0x33, 0x44, 0xff};
+constexpr EventId kId = {0x01, 0x8f, 0x3c, 0x5a, 0x9b, 0x2e, 0x7c, 0x11,
+                         0x8a, 0x4b, 0x00, 0x11, 0x22, 0x33, 0x44, 0xff};
 constexpr char kIdText[] = "018f3c5a-9b2e-7c11-8a4b-0011223344ff";
 constexpr std::int64_t kTime = 1'767'323'045'000'678;  // 2026-01-02T03:04:05.000678Z
 
@@ -74,9 +75,8 @@ TEST(Wire, Envelope) {
 
 TEST(Wire, EnvelopeSaysNullForWhatIsAbsent) {
     const Encoded got = encode(Format::envelope, bare());
-    EXPECT_EQ(got.value,
-              R"({"event_id":"018f3c5a-9b2e-7c11-8a4b-0011223344ff","type":"ping","aggregate_type":null,)"
-              R"("aggregate_id":null,"occurred_at":"2026-01-02T03:04:05.000678Z","data":1})");
+    EXPECT_EQ(got.value, R"({"event_id":"018f3c5a-9b2e-7c11-8a4b-0011223344ff","type":"ping","aggregate_type":null,)"
+                         R"("aggregate_id":null,"occurred_at":"2026-01-02T03:04:05.000678Z","data":1})");
     EXPECT_EQ(got.headers, std::string("event_id=") + kIdText + "|event_type=ping");
 }
 
@@ -133,10 +133,9 @@ TEST(Wire, CloudEventsBinaryNamesBytes) {
 
 TEST(Wire, CloudEventsStructured) {
     const Encoded got = encode(Format::cloudevents_structured, event(), "/a\"b");
-    EXPECT_EQ(got.value,
-              R"({"specversion":"1.0","id":"018f3c5a-9b2e-7c11-8a4b-0011223344ff","source":"/a\"b",)"
-              R"("type":"payment.captured","subject":"pay-1","time":"2026-01-02T03:04:05.000678Z",)"
-              R"("datacontenttype":"application/json","data":{ "amount" : 1.10 }})");
+    EXPECT_EQ(got.value, R"({"specversion":"1.0","id":"018f3c5a-9b2e-7c11-8a4b-0011223344ff","source":"/a\"b",)"
+                         R"("type":"payment.captured","subject":"pay-1","time":"2026-01-02T03:04:05.000678Z",)"
+                         R"("datacontenttype":"application/json","data":{ "amount" : 1.10 }})");
     EXPECT_EQ(got.headers, "content-type=application/cloudevents+json");
 }
 
@@ -144,10 +143,11 @@ TEST(Wire, CloudEventsStructuredCarriesBytesAsBase64AndNoEmptySubject) {
     Event e = bare();
     e.payload = "foobar";
     e.payload_is_json = false;
-    EXPECT_EQ(encode(Format::cloudevents_structured, e).value,
-              R"({"specversion":"1.0","id":"018f3c5a-9b2e-7c11-8a4b-0011223344ff","source":"/outbox/shop","type":"ping",)"
-              R"("time":"2026-01-02T03:04:05.000678Z","datacontenttype":"application/octet-stream",)"
-              R"("data_base64":"Zm9vYmFy"})");
+    EXPECT_EQ(
+        encode(Format::cloudevents_structured, e).value,
+        R"({"specversion":"1.0","id":"018f3c5a-9b2e-7c11-8a4b-0011223344ff","source":"/outbox/shop","type":"ping",)"
+        R"("time":"2026-01-02T03:04:05.000678Z","datacontenttype":"application/octet-stream",)"
+        R"("data_base64":"Zm9vYmFy"})");
 }
 
 TEST(Wire, B07_NullPayloadIsANullValueInEveryFormat) {
@@ -196,9 +196,9 @@ TEST(Wire, B10_PayloadsAreCopiedByteForByte) {
     std::string deep(200, '[');
     deep += std::string(200, ']');
     for (const std::string& payload :
-         {std::string(R"({"a":"he said \"hi\" \\ /"})"), std::string(R"([[],[{"b":[]}]])"), std::string(R"("just a string")"),
-          std::string("123"), deep, std::string("  {\"z\" :1,\"z\": 2}\n"), std::string(R"({"a":"x\u0000y"})"),
-          std::string(R"("\ud83d")")}) {
+         {std::string(R"({"a":"he said \"hi\" \\ /"})"), std::string(R"([[],[{"b":[]}]])"),
+          std::string(R"("just a string")"), std::string("123"), deep, std::string("  {\"z\" :1,\"z\": 2}\n"),
+          std::string(R"({"a":"x\u0000y"})"), std::string(R"("\ud83d")")}) {
         Event e = bare();
         e.payload = payload;
         EXPECT_EQ(encode(Format::payload, e).value, payload);
