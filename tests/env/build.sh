@@ -45,13 +45,18 @@ files=$(mktemp)
 trap 'rm -f "$files"' EXIT
 (
     cd "$REPO"
-    git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' f; do
-        if [ -f "$f" ]; then printf '%s\n' "$f"; fi
-    done | LC_ALL=C sort -u >"$files"
+    # Tracked and untracked, but not what is ignored; without git (a tarball) everything.
+    { git -c safe.directory="$REPO" ls-files -z --cached --others --exclude-standard 2>/dev/null || find . -type f -printf '%P\0'; } |
+        while IFS= read -r -d '' f; do
+            if [ -f "$f" ]; then printf '%s\n' "$f"; fi
+        done | LC_ALL=C sort -u >"$files"
 )
 # Only what differs in content is written, with the time of now: make must not be misled by another checkout's older times.
 if [ -f "$build/.outbox-files" ]; then
-    LC_ALL=C comm -13 "$files" "$build/.outbox-files" | while IFS= read -r f; do rm -f "$build/$f"; done
+    LC_ALL=C comm -13 "$files" "$build/.outbox-files" | while IFS= read -r f; do
+        # Its object is no longer asked for, which is no reason for make to link anew.
+        rm -f "$build/$f" "$build"/*.so
+    done
 fi
 while IFS= read -r f; do
     if ! cmp -s "$REPO/$f" "$build/$f"; then
