@@ -1,0 +1,58 @@
+# PGXS: what users and packagers build with. `make && sudo make install`; `make check` and `make demo` for everything else.
+EXTENSION = outbox
+MODULE_big = outbox
+DATA = $(wildcard sql/outbox--*.sql)
+PGFILEDESC = "outbox - transactional outbox to Kafka"
+
+SOURCES = $(sort $(wildcard src/*.cpp src/*/*.cpp src/*/*/*.cpp))
+OBJS = $(SOURCES:.cpp=.o)
+
+REGRESS = $(basename $(notdir $(filter-out sql/outbox--%,$(wildcard sql/*.sql))))
+REGRESS_OPTS = --inputdir=. --outputdir=.
+ISOLATION = $(basename $(notdir $(wildcard tests/isolation/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=tests/isolation --outputdir=tests/isolation
+
+PG_CONFIG ?= pg_config
+PKG_CONFIG ?= pkg-config
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+
+RDKAFKA_MIN = 2.0.2
+VERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
+PG_CPPFLAGS = -Isrc -DOUTBOX_VERSION='"$(VERSION)"' $(shell $(PKG_CONFIG) --cflags rdkafka 2>/dev/null)
+SHLIB_LINK = $(shell $(PKG_CONFIG) --libs rdkafka 2>/dev/null) -lstdc++ -lpthread
+CXX_DIALECT = -std=c++20 -fvisibility=hidden -Wno-register
+PG_CXXFLAGS = $(CXX_DIALECT) -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
+ifeq ($(OUTBOX_FAULTS),1)
+PG_CPPFLAGS += -DOUTBOX_FAULTS
+endif
+
+.DEFAULT_GOAL := all
+ifeq ($(PGXS),)
+all install installcheck:
+	@echo "outbox needs PostgreSQL 15 or later with its server headers: no pg_config found (Debian: postgresql-server-dev-all)" >&2; exit 1
+else
+ifneq ($(filter check check-long demo bench,$(MAKECMDGOALS)),)
+# These install what is missing themselves.
+else
+ifneq ($(shell $(PKG_CONFIG) --atleast-version=$(RDKAFKA_MIN) rdkafka 2>/dev/null && echo yes),yes)
+$(error outbox needs librdkafka $(RDKAFKA_MIN) or later with its headers (Debian: librdkafka-dev))
+endif
+endif
+# PGXS has its own `check` target for extensions in the PostgreSQL tree; ours is the whole test suite.
+include $(PGXS)
+# clang 14 defaults to C++14, and a server header of PostgreSQL 15 says `register`.
+COMPILE.cxx.bc += $(CXX_DIALECT)
+endif
+
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.hpp src/*/*.hpp src/*/*/*.hpp src/*/*.h)
+
+.PHONY: check check-long demo bench
+
+check:
+	tests/run check
+
+check-long:
+	tests/run long
+
+demo:
+	tests/demo/run

@@ -1,0 +1,291 @@
+// Sinks from SQL: the validator of their options, what happens at their DDL, pause, resume, forget, test_sink.
+// PostgreSQL regime at the edge, C++ inside the boundaries.
+#include <string>
+
+#include "core/options.hpp"
+#include "pg/catalog.hpp"
+#include "pg/guard.hpp"
+#include "pg/log_writer.hpp"
+#include "pg/spi.hpp"
+#include "sink/sink.hpp"
+#include "state/shared.hpp"
+#include "store/sinks.hpp"
+
+extern "C" {
+#include "access/reloptions.h"
+#include "commands/defrem.h"
+#include "nodes/parsenodes.h"
+}
+
+using namespace outbox;
+
+namespace {
+
+enum class Where { server, mapping };
+
+[[noreturn]] void fail(int sqlstate, std::string message, std::string hint)
+{
+    pg::Error error;
+    error.sqlstate = sqlstate;
+    error.message = std::move(message);
+    error.hint = std::move(hint);
+    throw error;
+}
+
+// One option of a Kafka server or user mapping. Secret values appear in no message.
+void validate_kafka_option(Where where, const char *option, const char *value, bool may_program, bool may_files)
+{
+    std::string name = option;
+    if (where == Where::server && core::is_own_option(name)) {
+        core::SinkOptions scratch;
+        core::OptionError problem = core::set_option(scratch, name, value);
+        if (!problem.message.empty())
+            fail(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE, problem.message, problem.hint);
+        return;
+    }
+    if (where == Where::mapping && core::is_own_option(name))
+        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" belongs to the server, not to a user mapping", "Use ALTER SERVER.");
+    sink::PropertyVerdict verdict = sink::check_property(name, value, may_program, may_files);
+    switch (verdict.what) {
+    case sink::PropertyClass::unknown:
+        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is neither an option of outbox nor a producer property of librdkafka", verdict.hint);
+    case sink::PropertyClass::ours:
+        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is set by outbox itself", verdict.hint);
+    case sink::PropertyClass::restricted_nobody:
+        fail(ERRCODE_INSUFFICIENT_PRIVILEGE, "option \"" + name + "\" cannot be set", verdict.hint);
+    case sink::PropertyClass::restricted_program:
+        if (!may_program)
+            fail(ERRCODE_INSUFFICIENT_PRIVILEGE, "option \"" + name + "\" runs a program on the server", "Only members of pg_execute_server_program may set it.");
+        break;
+    case sink::PropertyClass::restricted_files:
+        if (!may_files)
+            fail(ERRCODE_INSUFFICIENT_PRIVILEGE, "option \"" + name + "\" names a file or an address that the server would read", "Only members of pg_read_server_files may set it.");
+        break;
+    case sink::PropertyClass::free: break;
+    }
+    if (verdict.secret && where == Where::server)
+        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is a secret and belongs in the user mapping",
+             "CREATE USER MAPPING FOR CURRENT_USER SERVER ... OPTIONS (" + name + " '...').");
+    if (!verdict.error.empty())
+        fail(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE, "option \"" + name + "\": " + verdict.error, verdict.hint);
+}
+
+// Both spellings of one property are an error.
+void refuse_twice(DefElem **options, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++)
+            if (core::canonical_property(options[i]->defname) == core::canonical_property(options[k]->defname))
+                fail(ERRCODE_FDW_INVALID_OPTION_NAME,
+                     std::string("options \"") + options[k]->defname + "\" and \"" + options[i]->defname + "\" are the same property", "");
+}
+
+constexpr int kMaxOptions = 200;
+
+}  // namespace
+
+extern "C" {
+
+PG_FUNCTION_INFO_V1(outbox_kafka_validator);
+PGDLLEXPORT Datum outbox_kafka_validator(PG_FUNCTION_ARGS)
+{
+    List *list = untransformRelOptions(PG_GETARG_DATUM(0));
+    ::Oid catalog = PG_GETARG_OID(1);
+    if (catalog != ForeignServerRelationId && catalog != UserMappingRelationId) {
+        if (list != NIL)
+            ereport(ERROR, errcode(ERRCODE_FDW_INVALID_OPTION_NAME), errmsg("outbox_kafka has no options here"),
+                    errhint("Options go to CREATE SERVER and CREATE USER MAPPING."));
+        PG_RETURN_VOID();
+    }
+    bool super = superuser();
+    bool may_program = super || has_privs_of_role(GetUserId(), ROLE_PG_EXECUTE_SERVER_PROGRAM);
+    bool may_files = super || has_privs_of_role(GetUserId(), ROLE_PG_READ_SERVER_FILES);
+    Where where = catalog == ForeignServerRelationId ? Where::server : Where::mapping;
+
+    DefElem *options[kMaxOptions];
+    const char *values[kMaxOptions];
+    int count = 0;
+    ListCell *cell;
+    foreach (cell, list) {
+        if (count == kMaxOptions)
+            ereport(ERROR, errmsg("too many options"));
+        options[count] = static_cast<DefElem *>(lfirst(cell));
+        values[count] = defGetString(options[count]);
+        count++;
+    }
+    pg::boundary([&] {
+        refuse_twice(options, count);
+        for (int i = 0; i < count; i++)
+            validate_kafka_option(where, options[i]->defname, values[i], may_program, may_files);
+    });
+    PG_RETURN_VOID();
+}
+
+// ---- DDL on sinks ---------------------------------------------------------------------------------------------------------
+
+static void warn_without_worker()
+{
+    if (!shared::available())
+        ereport(WARNING, errmsg("outbox is not preloaded: events are stored and nothing is sent"),
+                errhint("Add the line  shared_preload_libraries = 'outbox'  to postgresql.conf and restart the server."));
+    else if (shared::no_worker_slot())
+        ereport(WARNING, errmsg("no background worker slot is left for outbox: events are stored and nothing is sent"),
+                errhint("Raise max_worker_processes in postgresql.conf and restart the server."));
+}
+
+static void on_drop_start(Node *node)
+{
+    if (!IsA(node, DropStmt))
+        return;
+    auto *drop = reinterpret_cast<DropStmt *>(node);
+    if (drop->removeType != OBJECT_FOREIGN_SERVER || drop->behavior == DROP_CASCADE)
+        return;
+    ListCell *cell;
+    foreach (cell, drop->objects) {
+        const char *name = strVal(lfirst(cell));
+        pg::boundary([=] {
+            pg::Spi spi;
+            if (pg::run_once("SELECT 1 FROM outbox.servers WHERE name = $1", {pg::Param::text(name)}).size() > 0)
+                store::check_droppable(name);
+        });
+    }
+}
+
+static void on_ddl_end(Node *node)
+{
+    const char *from = nullptr, *to = nullptr;
+    if (node != nullptr && IsA(node, RenameStmt)) {
+        auto *rename = reinterpret_cast<RenameStmt *>(node);
+        if (rename->renameType == OBJECT_FOREIGN_SERVER) {
+            from = strVal(reinterpret_cast<Node *>(rename->object));
+            to = rename->newname;
+        }
+    }
+    pg::boundary([=] {
+        pg::Spi spi;
+        if (from != nullptr)
+            store::rename_sink(from, to);
+        store::reconcile();
+    });
+    pg::sinks_changed_at_commit();
+    if (node != nullptr && IsA(node, CreateForeignServerStmt))
+        warn_without_worker();
+}
+
+static void on_sql_drop()
+{
+    bool changed = pg::boundary([] {
+        pg::Spi spi;
+        bool gone = store::dropped_sinks_exist();
+        if (gone)
+            store::reconcile();
+        return gone;
+    });
+    if (changed)
+        pg::sinks_changed_at_commit();
+}
+
+PG_FUNCTION_INFO_V1(outbox_on_sink_ddl);
+PGDLLEXPORT Datum outbox_on_sink_ddl(PG_FUNCTION_ARGS)
+{
+    if (!CALLED_AS_EVENT_TRIGGER(fcinfo))
+        ereport(ERROR, errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("outbox.on_sink_ddl is an event trigger function"));
+    auto *trigger = reinterpret_cast<EventTriggerData *>(fcinfo->context);
+    if (pg::altering_server())
+        PG_RETURN_NULL();  // the option `home`, set by ourselves
+    if (strcmp(trigger->event, "ddl_command_start") == 0)
+        on_drop_start(trigger->parsetree);
+    else if (strcmp(trigger->event, "sql_drop") == 0)
+        on_sql_drop();
+    else
+        on_ddl_end(trigger->parsetree);
+    PG_RETURN_NULL();
+}
+
+// ---- by hand --------------------------------------------------------------------------------------------------------------
+
+static void on_sink(FunctionCallInfo fcinfo, void (*action)(std::string_view))
+{
+    const char *sink = text_to_cstring(PG_GETARG_TEXT_PP(0));
+    pg::boundary([=] {
+        pg::Spi spi;
+        action(sink);
+    });
+    pg::sinks_changed_at_commit();
+}
+
+PG_FUNCTION_INFO_V1(outbox_pause);
+PGDLLEXPORT Datum outbox_pause(PG_FUNCTION_ARGS)
+{
+    on_sink(fcinfo, store::pause);
+    PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(outbox_resume);
+PGDLLEXPORT Datum outbox_resume(PG_FUNCTION_ARGS)
+{
+    on_sink(fcinfo, store::resume);
+    PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(outbox_forget);
+PGDLLEXPORT Datum outbox_forget(PG_FUNCTION_ARGS)
+{
+    on_sink(fcinfo, store::forget);
+    PG_RETURN_VOID();
+}
+
+struct CheckRow {
+    char name[128];
+    char detail[512];
+    bool ok;
+};
+
+static bool cancelled() { return QueryCancelPending || ProcDiePending; }
+
+// The client library's threads run in this backend for the length of the call (src/README.md says why here and nowhere
+// else): all signals are blocked in them, and they are joined before it returns.
+static int run_checks(const char *sink, CheckRow *rows, int limit)
+{
+    return pg::boundary([=] {
+        std::vector<sink::Check> checks;
+        {
+            store::SinkConfig config;
+            {
+                pg::Spi spi;
+                config = store::load_sink(store::sink_id_of(sink));
+            }
+            if (!config.error.empty())
+                fail(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE, config.error, "");
+            checks = sink::test_kafka(config.options, std::chrono::milliseconds(10'000), cancelled);
+        }
+        int count = 0;
+        for (const sink::Check &check : checks) {
+            if (count == limit)
+                break;
+            snprintf(rows[count].name, sizeof rows[count].name, "%s", check.name.c_str());
+            snprintf(rows[count].detail, sizeof rows[count].detail, "%s", check.detail.c_str());
+            rows[count++].ok = check.ok;
+        }
+        return count;
+    });
+}
+
+PG_FUNCTION_INFO_V1(outbox_test_sink);
+PGDLLEXPORT Datum outbox_test_sink(PG_FUNCTION_ARGS)
+{
+    constexpr int kRows = 16;
+    CheckRow rows[kRows];
+    InitMaterializedSRF(fcinfo, 0);
+    auto *result = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+    int count = run_checks(text_to_cstring(PG_GETARG_TEXT_PP(0)), rows, kRows);
+    CHECK_FOR_INTERRUPTS();
+    for (int i = 0; i < count; i++) {
+        Datum values[3] = {CStringGetTextDatum(rows[i].name), BoolGetDatum(rows[i].ok), CStringGetTextDatum(rows[i].detail)};
+        bool nulls[3] = {};
+        tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+    }
+    return static_cast<Datum>(0);
+}
+
+}  // extern "C"

@@ -1,0 +1,263 @@
+// Writing events: outbox.add_event in its twelve signatures, and the trigger that gives a plain INSERT the same checks.
+// PostgreSQL regime; core's checks are reached through a boundary.
+#include <cstring>
+
+#include "core/checks.hpp"
+#include "core/glob.hpp"
+#include "core/keyhash.hpp"
+#include "pg/catalog.hpp"
+#include "pg/guard.hpp"
+#include "pg/log_writer.hpp"
+#include "state/settings.hpp"
+
+using namespace outbox;
+
+namespace {
+
+std::string_view view(text *t)
+{
+    return t == nullptr ? std::string_view{} : std::string_view{VARDATA_ANY(t), static_cast<std::size_t>(VARSIZE_ANY_EXHDR(t))};
+}
+
+// Core's checks are written for UTF-8.
+std::string_view utf8(text *t)
+{
+    std::string_view bytes = view(t);
+    if (t == nullptr || GetDatabaseEncoding() == PG_UTF8)
+        return bytes;
+    char *converted = pg_server_to_any(bytes.data(), static_cast<int>(bytes.size()), PG_UTF8);
+    return converted == bytes.data() ? bytes : std::string_view{converted, strlen(converted)};
+}
+
+text *text_or_null(Datum value, bool null) { return null ? nullptr : DatumGetTextPP(value); }
+
+// Checks the event alone, never the sinks; raises an error that names the argument.
+void check(const Datum *values, const bool *nulls)
+{
+    using namespace pg;
+    auto column = [&](EventColumn c) { return utf8(text_or_null(values[c - 1], nulls[c - 1])); };
+    core::Event event;
+    event.aggregate_type = column(kAggregateType);
+    event.aggregate_id = column(kAggregateId);
+    event.event_type = column(kEventType);
+    event.topic = column(kTopic);
+    // The payload's content is not looked at: its size is enough, and a toasted one is not fetched.
+    if (!nulls[kPayload - 1])
+        event.payload = core::Bytes("", toast_raw_datum_size(values[kPayload - 1]) - VARHDRSZ);
+    else if (!nulls[kPayloadBytes - 1])
+        event.payload = core::Bytes("", toast_raw_datum_size(values[kPayloadBytes - 1]) - VARHDRSZ);
+    if (!nulls[kHeaders - 1]) {
+        Jsonb *jsonb = DatumGetJsonbP(values[kHeaders - 1]);
+        char *headers = JsonbToCString(nullptr, &jsonb->root, VARSIZE(jsonb));
+        event.headers = utf8(cstring_to_text(headers));
+    }
+    std::size_t limit = static_cast<std::size_t>(settings::max_event_size);
+    pg::boundary([&] {
+        std::optional<core::Problem> problem = core::check_event(event, limit);
+        if (!problem)
+            return;
+        Error error;
+        error.sqlstate = sqlstate(problem->sqlstate.data());
+        error.message = problem->message;
+        error.hint = problem->hint;
+        throw error;
+    });
+}
+
+// text must be JSON and is kept byte for byte.
+Datum checked_json(text *payload)
+{
+    pg::boundary([=] {
+        try {
+            pg::call([=] { DirectFunctionCall1(json_in, CStringGetDatum(text_to_cstring(payload))); });
+        } catch (pg::Error &error) {
+            if (error.sqlstate != ERRCODE_INVALID_TEXT_REPRESENTATION && error.sqlstate != ERRCODE_UNTRANSLATABLE_CHARACTER)
+                throw;
+            error.detail = error.message + (error.detail.empty() ? "" : ": " + error.detail);
+            error.message = "argument \"payload\" is not valid JSON";
+            error.hint = "Text payloads must be JSON; pass anything else as bytea.";
+            throw;
+        }
+    });
+    return PointerGetDatum(payload);
+}
+
+// What the signature at hand takes; kept with the call site.
+struct Signature {
+    ::Oid key, payload;
+};
+
+const Signature *signature(FunctionCallInfo fcinfo)
+{
+    auto *s = static_cast<Signature *>(fcinfo->flinfo->fn_extra);
+    if (s != nullptr)
+        return s;
+    HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+    if (!HeapTupleIsValid(tuple))
+        elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+    s = static_cast<Signature *>(MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(Signature)));
+    auto *types = &reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple))->proargtypes;
+    s->key = types->values[0];
+    s->payload = types->values[2];
+    ReleaseSysCache(tuple);
+    fcinfo->flinfo->fn_extra = s;
+    return s;
+}
+
+Datum key_text(::Oid type, Datum value)
+{
+    switch (type) {
+    case INT8OID: return CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(int8out, value)));
+    case UUIDOID: return CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(uuid_out, value)));
+    default: return PointerGetDatum(DatumGetTextPP(value));
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+PG_FUNCTION_INFO_V1(outbox_add_event);
+PGDLLEXPORT Datum outbox_add_event(PG_FUNCTION_ARGS)
+{
+    using namespace pg;
+    const Signature *s = signature(fcinfo);
+    Datum values[kEventColumns] = {};
+    bool nulls[kEventColumns];
+    memset(nulls, true, sizeof nulls);
+    auto set = [&](EventColumn column, Datum value) {
+        values[column - 1] = value;
+        nulls[column - 1] = false;
+    };
+
+    if (!PG_ARGISNULL(0))
+        set(kAggregateId, key_text(s->key, PG_GETARG_DATUM(0)));
+    if (PG_ARGISNULL(1))
+        ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"event_type\" must not be NULL"));
+    set(kEventType, PG_GETARG_DATUM(1));
+    if (!PG_ARGISNULL(2)) {
+        switch (s->payload) {
+        case JSONOID: set(kPayload, PG_GETARG_DATUM(2)); break;
+        case JSONBOID: set(kPayload, CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(jsonb_out, PG_GETARG_DATUM(2))))); break;
+        case BYTEAOID: set(kPayloadBytes, PG_GETARG_DATUM(2)); break;
+        default: set(kPayload, checked_json(PG_GETARG_TEXT_PP(2)));
+        }
+    }
+    if (!PG_ARGISNULL(3))
+        set(kAggregateType, PG_GETARG_DATUM(3));
+    if (!PG_ARGISNULL(4))
+        set(kTopic, PG_GETARG_DATUM(4));
+    if (!PG_ARGISNULL(5))
+        set(kHeaders, PG_GETARG_DATUM(5));
+    check(values, nulls);
+    if (!PG_ARGISNULL(6))
+        ereport(ERROR, errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("argument \"deliver_at\": scheduled events are not available yet"));
+    set(kEventId, PG_ARGISNULL(7) ? new_event_id() : PG_GETARG_DATUM(7));
+
+    if (settings::lock_keys && !nulls[kAggregateId - 1])
+        lock_key(DatumGetTextPP(values[kAggregateId - 1]));
+    set(kId, Int64GetDatum(draw_id()));
+    set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    int16 segment = current_segment();
+    set(kSegment, Int16GetDatum(segment));
+    set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
+    char partition[NAMEDATALEN];
+    snprintf(partition, sizeof partition, "events_%d", segment);
+    insert_event(outbox_relation(partition), values, nulls);
+    wake_at_commit();
+    PG_RETURN_DATUM(values[kEventId - 1]);
+}
+
+// BEFORE INSERT on each partition.
+PG_FUNCTION_INFO_V1(outbox_check_event);
+PGDLLEXPORT Datum outbox_check_event(PG_FUNCTION_ARGS)
+{
+    using namespace pg;
+    if (!CALLED_AS_TRIGGER(fcinfo))
+        ereport(ERROR, errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("outbox.check_event is a trigger function"));
+    auto *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
+    TupleDesc desc = RelationGetDescr(trigger->tg_relation);
+    Datum values[kEventColumns];
+    bool nulls[kEventColumns];
+    if (desc->natts != kEventColumns)
+        elog(ERROR, "outbox.events has %d columns, the library knows %d: ALTER EXTENSION outbox UPDATE", desc->natts, kEventColumns);
+    heap_deform_tuple(trigger->tg_trigtuple, desc, values, nulls);
+
+    // A row with another transaction's id is one that a restore brings: it was checked when it was written.
+    FullTransactionId xid = GetTopFullTransactionId();
+    if (!nulls[kXid - 1] && !FullTransactionIdEquals(DatumGetFullTransactionId(values[kXid - 1]), xid))
+        return PointerGetDatum(trigger->tg_trigtuple);
+
+    if (!nulls[kPayload - 1] && !nulls[kPayloadBytes - 1])
+        ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload and payload_bytes are both set"),
+                errhint("An event has one payload, or none (a tombstone)."));
+    if (nulls[kEventType - 1])
+        ereport(ERROR, errcode(ERRCODE_NOT_NULL_VIOLATION), errmsg("event_type must not be NULL"));
+    check(values, nulls);
+
+    Datum replace[kEventColumns];
+    bool replace_null[kEventColumns] = {};
+    bool replaced[kEventColumns] = {};
+    auto set = [&](EventColumn column, Datum value) {
+        replace[column - 1] = value;
+        replaced[column - 1] = true;
+    };
+    if (nulls[kSegment - 1] || DatumGetInt16(values[kSegment - 1]) != last_read_segment())
+        ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("segment is given by the server"),
+                errhint("Leave the column out of the INSERT."));
+    if (nulls[kEventId - 1])
+        set(kEventId, new_event_id());
+    if (nulls[kXid - 1])
+        set(kXid, FullTransactionIdGetDatum(xid));
+    bool locked = settings::lock_keys && !nulls[kAggregateId - 1];
+    if (locked)
+        lock_key(DatumGetTextPP(values[kAggregateId - 1]));
+    // Whoever waited for a key's lock needs an id above that of the event that it waited for.
+    if (locked || nulls[kId - 1] || DatumGetInt64(values[kId - 1]) != last_drawn_id())
+        set(kId, Int64GetDatum(draw_id()));
+    set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
+    wake_at_commit();
+    return PointerGetDatum(heap_modify_tuple(trigger->tg_trigtuple, desc, replace, replace_null, replaced));
+}
+
+PG_FUNCTION_INFO_V1(outbox_next_id);
+PGDLLEXPORT Datum outbox_next_id(PG_FUNCTION_ARGS) { PG_RETURN_INT64(pg::draw_id()); }
+
+PG_FUNCTION_INFO_V1(outbox_current_segment);
+PGDLLEXPORT Datum outbox_current_segment(PG_FUNCTION_ARGS)
+{
+    (void) GetTopTransactionId();  // the segment is read after the transaction has its id: see outbox.segments.fence
+    PG_RETURN_INT16(pg::current_segment());
+}
+
+PG_FUNCTION_INFO_V1(outbox_new_event_id);
+PGDLLEXPORT Datum outbox_new_event_id(PG_FUNCTION_ARGS) { PG_RETURN_DATUM(pg::new_event_id()); }
+
+PG_FUNCTION_INFO_V1(outbox_lane_of);
+PGDLLEXPORT Datum outbox_lane_of(PG_FUNCTION_ARGS)
+{
+    if (PG_ARGISNULL(1) || PG_ARGISNULL(2) || PG_GETARG_INT32(2) < 1)
+        PG_RETURN_NULL();
+    core::Bytes key = utf8(PG_ARGISNULL(0) ? nullptr : PG_GETARG_TEXT_PP(0));
+    PG_RETURN_INT32(core::lane_of(key, PG_GETARG_INT64(1), PG_GETARG_INT32(2)));
+}
+
+PG_FUNCTION_INFO_V1(outbox_takes);
+PGDLLEXPORT Datum outbox_takes(PG_FUNCTION_ARGS)
+{
+    if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+        PG_RETURN_NULL();
+    std::string_view globs = utf8(PG_GETARG_TEXT_PP(0));
+    if (globs == "*")
+        PG_RETURN_BOOL(true);
+    std::string_view aggregate_type = utf8(PG_ARGISNULL(1) ? nullptr : PG_GETARG_TEXT_PP(1));
+    std::string_view event_type = utf8(PG_GETARG_TEXT_PP(2));
+    bool takes = pg::boundary([&] {
+        core::EventFilter filter;
+        std::string error, hint;
+        return filter.parse(globs, error, hint) && filter.matches(aggregate_type, event_type);
+    });
+    PG_RETURN_BOOL(takes);
+}
+
+}  // extern "C"

@@ -1,0 +1,148 @@
+#include "pg/log_writer.hpp"
+
+#include "core/uuid.hpp"
+#include "state/shared.hpp"
+
+extern "C" {
+#include "common/hashfn.h"
+}
+
+namespace outbox::pg {
+
+bool retention_truncates = false;
+static int64 drawn_id;
+static int16 read_segment = -1;
+
+::Oid outbox_schema()
+{
+    ::Oid schema = get_namespace_oid("outbox", true);
+    if (!OidIsValid(schema))
+        ereport(ERROR, errcode(ERRCODE_UNDEFINED_SCHEMA), errmsg("the extension \"outbox\" is not installed in this database"),
+                errhint("Run CREATE EXTENSION outbox."));
+    return schema;
+}
+
+::Oid outbox_relation(const char *name)
+{
+    ::Oid relation = get_relname_relid(name, outbox_schema());
+    if (!OidIsValid(relation))
+        ereport(ERROR, errcode(ERRCODE_UNDEFINED_TABLE), errmsg("outbox.%s does not exist", name),
+                errhint("The extension \"outbox\" is damaged or of another version: ALTER EXTENSION outbox UPDATE."));
+    return relation;
+}
+
+int64 draw_id()
+{
+    (void) GetTopTransactionId();
+    drawn_id = nextval_internal(outbox_relation("events_id_seq"), false);
+    return drawn_id;
+}
+
+int64 last_drawn_id() { return drawn_id; }
+
+// A sequence's relation has one tuple. Reading it there takes no privilege and no snapshot: the turn moves for every
+// writer at once.
+static int64 sequence_last_value(::Oid sequence)
+{
+    Relation rel = relation_open(sequence, AccessShareLock);
+    Buffer buffer = ReadBuffer(rel, 0);
+    LockBuffer(buffer, BUFFER_LOCK_SHARE);
+    Page page = BufferGetPage(buffer);
+    ItemId item = PageGetItemId(page, FirstOffsetNumber);
+    auto *data = reinterpret_cast<HeapTupleHeader>(PageGetItem(page, item));
+    auto *form = reinterpret_cast<Form_pg_sequence_data>(reinterpret_cast<char *>(data) + data->t_hoff);
+    int64 value = form->last_value;
+    UnlockReleaseBuffer(buffer);
+    relation_close(rel, AccessShareLock);
+    return value;
+}
+
+int16 current_segment()
+{
+    read_segment = static_cast<int16>(sequence_last_value(outbox_relation("turn")) % kSegments);
+    return read_segment;
+}
+
+int16 last_read_segment() { return read_segment; }
+
+Datum new_event_id()
+{
+    static core::Uuid7Source source;
+    core::RandomBytes random;
+    if (!pg_strong_random(random.data(), random.size()))
+        ereport(ERROR, errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values"));
+    int64 now = GetCurrentTimestamp() + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+    core::EventId id = source.next(now, random);
+    auto *uuid = static_cast<pg_uuid_t *>(palloc(sizeof(pg_uuid_t)));
+    memcpy(uuid->data, id.data(), UUID_LEN);
+    return UUIDPGetDatum(uuid);
+}
+
+void lock_key(text *key)
+{
+    // Two-key form: the first key keeps us apart from the application's own advisory locks.
+    constexpr int32 kClass = 0x6f757462;  // "outb"
+    auto hash = static_cast<int32>(hash_bytes(reinterpret_cast<unsigned char *>(VARDATA_ANY(key)), VARSIZE_ANY_EXHDR(key)));
+    DirectFunctionCall2(pg_advisory_xact_lock_int4, Int32GetDatum(kClass), Int32GetDatum(hash));
+}
+
+void insert_event(::Oid relation, Datum *values, bool *nulls)
+{
+    Relation rel = table_open(relation, RowExclusiveLock);
+    EState *estate = CreateExecutorState();
+    ResultRelInfo *info = makeNode(ResultRelInfo);
+    InitResultRelInfo(info, rel, 1, nullptr, 0);
+    info->ri_TrigDesc = nullptr;
+    ExecOpenIndices(info, false);
+    TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(rel), &TTSOpsVirtual);
+    ExecClearTuple(slot);
+    memcpy(slot->tts_values, values, sizeof(Datum) * RelationGetDescr(rel)->natts);
+    memcpy(slot->tts_isnull, nulls, sizeof(bool) * RelationGetDescr(rel)->natts);
+    ExecStoreVirtualTuple(slot);
+    ExecSimpleRelationInsert(info, estate, slot);
+    ExecCloseIndices(info);
+    ExecResetTupleTable(estate->es_tupleTable, false);
+    FreeExecutorState(estate);
+    table_close(rel, NoLock);
+}
+
+// ---- at commit ----------------------------------------------------------------------------------------------------------
+
+static bool wake_pending, change_pending;
+
+static void on_transaction_end(XactEvent event, void *)
+{
+    if (event == XACT_EVENT_COMMIT) {  // the transaction's rows are visible by now
+        if (change_pending)
+            shared::sinks_changed(MyDatabaseId);
+        else if (wake_pending)
+            shared::wake_relays(MyDatabaseId);
+    }
+    // After PREPARE nothing is visible yet, and COMMIT PREPARED may come from another session: relays find those by
+    // their poll_interval.
+    if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+        wake_pending = change_pending = false;
+}
+
+static void register_once()
+{
+    static bool registered;
+    if (registered)
+        return;
+    RegisterXactCallback(on_transaction_end, nullptr);
+    registered = true;
+}
+
+void wake_at_commit()
+{
+    register_once();
+    wake_pending = true;
+}
+
+void sinks_changed_at_commit()
+{
+    register_once();
+    change_pending = true;
+}
+
+}  // namespace outbox::pg

@@ -1,0 +1,69 @@
+// A background worker's session: connecting, transactions, the extension it works for. C++ regime.
+#pragma once
+
+#include <cstdint>
+
+namespace outbox::pg {
+
+using Oid = unsigned int;
+
+// Connects the worker to the database as the bootstrap superuser, sets the session settings that a
+// cluster's or role's defaults must not break, and unblocks signals. An error is FATAL: the worker ends.
+void connect(Oid database);
+void connect_nowhere();  // shared catalogs only (the launcher)
+
+Oid my_database();
+const char *my_database_name();  // lives until the process ends
+
+// One transaction. The destructor aborts what was not committed.
+class Transaction {
+public:
+    Transaction();
+    ~Transaction();
+    Transaction(const Transaction &) = delete;
+    Transaction &operator=(const Transaction &) = delete;
+    void commit();
+
+private:
+    bool open_ = true;
+};
+
+// A snapshot that the read-only statements run under while the object lives. Inside a Transaction.
+class ReadView {
+public:
+    ReadView();
+    ~ReadView();
+    ReadView(const ReadView &) = delete;
+    ReadView &operator=(const ReadView &) = delete;
+
+private:
+    bool pushed_ = true;
+};
+
+// Takes a share lock on the extension for the rest of the transaction without waiting. False: it is not
+// there, or is being dropped or altered.
+struct Extension {
+    bool present = false;
+    bool busy = false;  // somebody holds its lock
+    Oid oid = 0;
+    char version[32] = "";
+};
+Extension lock_extension();
+
+// True while the server is able to do what workers do (not in recovery).
+bool recovery_in_progress();
+
+// Makes sure that the commits of these transactions are on disk. `xids` are full ids.
+void flush_commits(const std::uint64_t *xids, std::size_t count);
+std::uint64_t next_xid();          // first full transaction id not yet given out
+void make_commits_durable();       // everything committed before this call is on disk when it returns
+
+// Statistics and pg_stat_activity (text shown as `query`; state idle when null).
+void report_activity(const char *what);
+void report_statistics();
+
+// One line in the server log.
+enum class Level { debug, info, warning };
+void log(Level level, const char *message);
+
+}  // namespace outbox::pg

@@ -1,0 +1,317 @@
+#include "store/log.hpp"
+
+#include <algorithm>
+
+#include "core/keyhash.hpp"
+#include "pg/session.hpp"
+#include "state/faults.hpp"
+#include "store/rows.hpp"
+#include "store/segments.hpp"
+
+namespace outbox::store {
+
+using pg::Cell;
+using pg::Param;
+
+// PostgreSQL counts from 2000, events from 1970.
+static constexpr std::int64_t kEpochShift = 946'684'800'000'000;
+
+Progress Batch::after_first(std::size_t n) const
+{
+    if (n == events.size())
+        return after;
+    Progress p = before;
+    p.batch = after.batch;
+    p.published = before.published + static_cast<std::int64_t>(n);
+    p.next_xid = std::max(before.next_xid, after.next_xid);
+    if (n < late || !late_complete) {
+        if (n > 0) {
+            p.late_position = events[n - 1].id;
+            p.late_seen = snapshot;
+        }
+        return p;
+    }
+    p.seen = snapshot;
+    p.late_seen.reset();
+    p.late_position = 0;
+    if (n > late)
+        p.position = events[n - 1].id;
+    return p;
+}
+
+std::vector<std::uint64_t> Batch::xids(std::int64_t floor) const
+{
+    std::vector<std::uint64_t> xids;
+    for (const core::Event &e : events)
+        if (e.xid >= before.seen.xmin && e.id > floor && (xids.empty() || xids.back() != e.xid))
+            xids.push_back(e.xid);
+    return xids;
+}
+
+// What one read() works with.
+struct Log::Reading {
+    Batch &batch;
+    const Progress &progress;
+    const std::optional<Cap> &cap;
+    Limits limits;
+    const std::unordered_set<std::int64_t> &skip;
+    std::size_t bytes = 0;
+    std::int64_t last_id = 0;  // of the rows looked at, ours or not
+    std::size_t rows = 0;
+
+    bool full() const { return batch.events.size() >= limits.events || bytes >= limits.bytes; }
+    std::size_t room() const { return limits.events - std::min(limits.events, batch.events.size()); }
+};
+
+void Log::configure(const Lane &lane, const core::EventFilter &filter, std::int64_t floor)
+{
+    lane_ = lane;
+    filter_ = filter;
+    floor_ = floor;
+}
+
+void Log::restart()
+{
+    turns_known_ = false;
+    full_look_ = true;
+}
+
+void Log::load_turns(std::int64_t current)
+{
+    if (turns_known_ && !turns_.empty() && turns_.back().turn == current) {
+        bool unfenced = false;
+        for (std::size_t i = 0; i + 1 < turns_.size(); i++)
+            unfenced = unfenced || turns_[i].fence == 0;
+        if (!unfenced)
+            return;
+    }
+    std::int64_t oldest = turns_known_ && !turns_.empty() ? turns_.front().turn : 0;
+    static pg::Statement select("SELECT turn, segment, coalesce(fence, '0'::pg_catalog.xid8) FROM outbox.segments"
+                                " WHERE turn >= $1 AND truncated_at IS NULL ORDER BY turn");
+    // Under the read's own snapshot a turn that just began may have no row yet: it is derived below.
+    std::vector<Turn> turns;
+    pg::Rows rows = select.read({Param::int8(oldest)});
+    Cell c[3];
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        rows.get(i, c);
+        if (c[0].number <= current)
+            turns.push_back({c[0].number, static_cast<int>(c[1].number), static_cast<std::uint64_t>(c[2].number)});
+    }
+    if (turns.empty() || turns.back().turn != current)
+        turns.push_back({current, segment_of(current), 0});
+    turns_ = std::move(turns);
+    turns_known_ = true;
+    prepare_statements();
+}
+
+// A turn is finished when nothing in it is new and nothing can be late: all its writers ended before `seen`.
+void Log::drop_finished_turns(const Progress &progress)
+{
+    bool dropped = false;
+    while (turns_.size() > 1 && turns_.front().closed_for(progress.seen) && !progress.late_seen) {
+        std::string sql = "SELECT 1 FROM outbox.events_" + std::to_string(turns_.front().segment) + " WHERE id > $1 LIMIT 1";
+        if (pg::read_once(sql.c_str(), {Param::int8(progress.position)}).size() > 0)
+            break;
+        turns_.erase(turns_.begin());
+        dropped = true;
+    }
+    if (dropped)
+        prepare_statements();
+}
+
+static const char *const kColumns =
+    "id, xid, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers::text, topic, created_at";
+
+void Log::prepare_statements()
+{
+    new_sql_.clear();
+    late_sql_.clear();
+    by_id_sql_.clear();
+    for (const Turn &turn : turns_) {
+        std::string from = " FROM outbox.events_" + std::to_string(turn.segment);
+        const char *and_then = new_sql_.empty() ? "" : " UNION ALL ";
+        new_sql_ += and_then + ("(SELECT " + std::string(kColumns) + from + " WHERE id > $1 ORDER BY id LIMIT $2)");
+        late_sql_ += and_then + ("SELECT id" + from + " WHERE xid = ANY ($1) AND id + 0 <= $2 AND id + 0 > $3");
+        by_id_sql_ += and_then + ("SELECT " + std::string(kColumns) + from + " WHERE id = ANY ($1)");
+    }
+    if (turns_.size() > 1)
+        new_sql_ += " ORDER BY id LIMIT $2";
+    // OFFSET 0 and id + 0: the late ones are found by the index on (xid, id) and sorted; neither the order by id nor its
+    // bounds may tempt the planner to walk the primary key instead.
+    late_sql_ = "SELECT id FROM (" + late_sql_ + " OFFSET 0) late ORDER BY id LIMIT $4";
+    new_.reset(new_sql_.c_str());
+    late_.reset(late_sql_.c_str());
+    by_id_.reset(by_id_sql_.c_str());
+}
+
+// ---- rows to events -------------------------------------------------------------------------------------------------------
+
+core::Event event_of(const Cell *c)
+{
+    core::Event e;
+    e.id = c[0].number;
+    e.xid = static_cast<std::uint64_t>(c[1].number);
+    std::copy_n(c[2].bytes.data(), e.event_id.size(), reinterpret_cast<char *>(e.event_id.data()));
+    e.aggregate_type = c[3].bytes;
+    e.aggregate_id = c[4].bytes;
+    e.event_type = c[5].bytes;
+    e.payload_is_json = !c[6].null || c[7].null;
+    e.payload = c[6].null ? c[7].bytes : c[6].bytes;
+    e.headers = c[8].bytes;
+    e.topic = c[9].bytes;
+    e.created_at = c[10].number + kEpochShift;
+    return e;
+}
+
+void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
+{
+    // Rows of an older snapshot than the one that reads (a late range under way, a cap) are chosen here.
+    bool older = r.cap.has_value() || r.progress.late_seen.has_value();
+    r.batch.events.reserve(r.batch.events.size() + rows.size());
+    rows.each([&](const Cell *cells) {
+        core::Event e = event_of(cells);
+        if ((until_full && r.full()) || (r.cap && e.id > r.cap->position))
+            return;
+        r.rows++;
+        r.last_id = e.id;
+        if (older && !r.batch.snapshot.visible(e.xid))
+            return;
+        if (core::lane_of(e.aggregate_id, e.id, lane_.lanes) != lane_.lane || !filter_.matches(e))
+            return;
+        if (!r.skip.empty() && r.skip.count(e.id) > 0)
+            return;
+        r.bytes += e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
+        r.batch.events.push_back(e);
+    });
+}
+
+// ---- late events ----------------------------------------------------------------------------------------------------------
+
+// Ids of events at or below the position whose transactions ended after `seen`: those that it lists as running, and those
+// between its xmax and the next xid. In full (once in a while): every row that `seen` does not see.
+std::vector<std::int64_t> Log::late_ids(Reading &r)
+{
+    const Progress &p = r.progress;
+    std::int64_t after = p.late_seen ? p.late_position : 0;
+    std::int64_t limit = static_cast<std::int64_t>(r.limits.events) + 1;
+    pg::Rows rows;
+    if (full_look_) {
+        std::string seen = p.seen.text();
+        rows = pg::read_once("SELECT id FROM (SELECT id FROM outbox.events WHERE xid >= $1 AND id + 0 <= $2 AND id + 0 > $3"
+                            " AND NOT pg_catalog.pg_visible_in_snapshot(xid, $4::pg_catalog.pg_snapshot) OFFSET 0) late ORDER BY id LIMIT $5",
+                            {Param::xid8(p.seen.xmin), Param::int8(p.position), Param::int8(std::max(after, floor_)), Param::text(seen),
+                             Param::int8(limit)});
+    } else {
+        std::vector<std::uint64_t> ended;
+        for (std::uint64_t xid : p.seen.xip)
+            if (r.batch.snapshot.visible(xid))
+                ended.push_back(xid);
+        for (std::uint64_t xid = p.seen.xmax; xid < p.next_xid; xid++)
+            if (r.batch.snapshot.visible(xid))
+                ended.push_back(xid);
+        if (ended.empty())
+            return {};
+        rows = late_.read({Param::xid8s(ended.data(), ended.size()), Param::int8(p.position), Param::int8(std::max(after, floor_)), Param::int8(limit)});
+    }
+    std::vector<std::int64_t> ids;
+    ids.reserve(rows.size());
+    rows.each([&](const Cell *c) { ids.push_back(c[0].number); });
+    return ids;
+}
+
+void Log::read_late(Reading &r)
+{
+    std::vector<std::int64_t> ids = late_ids(r);
+    constexpr std::size_t kChunk = 100;
+    std::size_t done = 0;
+    while (done < ids.size() && !r.full()) {
+        std::size_t n = std::min({kChunk, ids.size() - done, r.room()});
+        auto first = static_cast<std::ptrdiff_t>(r.batch.events.size());
+        std::initializer_list<Param> chunk = {Param::int8s(ids.data() + done, n)};
+        fetch(r, full_look_ ? pg::read_once(("SELECT " + std::string(kColumns) + " FROM outbox.events WHERE id = ANY ($1)").c_str(), chunk)
+                            : by_id_.read(chunk),
+              false);
+        std::sort(r.batch.events.begin() + first, r.batch.events.end(),
+                  [](const core::Event &a, const core::Event &b) { return a.id < b.id; });
+        done += n;
+    }
+    r.batch.late = r.batch.events.size();
+    r.batch.late_complete = done == ids.size() && ids.size() <= r.limits.events;
+    if (!r.batch.late_complete)
+        r.last_id = ids[done - 1];
+}
+
+// ---- new events -----------------------------------------------------------------------------------------------------------
+
+void Log::read_new(Reading &r)
+{
+    std::int64_t from = r.progress.position;
+    constexpr std::size_t kFirst = 100, kMost = 500;
+    std::size_t chunk = kFirst;
+    while (!r.full()) {
+        std::size_t n = std::min(chunk, std::max<std::size_t>(r.room(), 1));
+        r.rows = 0;
+        pg::Rows rows = new_.read({Param::int8(from), Param::int8(static_cast<std::int64_t>(n))});
+        r.last_id = from;
+        fetch(r, rows, true);
+        from = r.last_id;
+        if (rows.size() < n || r.rows < rows.size())
+            break;  // the end, the cap, or full
+        // The next chunk is as large as the bytes left allow, by what rows weighed so far.
+        std::size_t average = r.batch.events.empty() ? 256 : r.bytes / r.batch.events.size() + 1;
+        std::size_t left = r.limits.bytes - std::min(r.limits.bytes, r.bytes);
+        chunk = std::clamp<std::size_t>(left / average + 1, 1, kMost);
+    }
+    r.batch.after.position = std::max(r.progress.position, from);
+}
+
+Batch Log::read(const Progress &progress, const std::optional<Cap> &cap, Limits limits, const std::unordered_set<std::int64_t> &skip)
+{
+    Batch batch;
+    batch.before = progress;
+    batch.after = progress;
+    batch.after.batch = progress.batch + 1;
+    Reading r{batch, progress, cap, limits, skip};
+
+    pg::ReadView view;
+    // The turn is read after the snapshot: what the snapshot sees was written to this turn or an earlier one.
+    static pg::Statement now("SELECT pg_catalog.pg_current_snapshot()::text, last_value FROM outbox.turn");
+    pg::Rows rows = now.read();
+    Cell c[2];
+    rows.get(0, c);
+    load_turns(c[1].number);
+    drop_finished_turns(progress);
+    if (progress.late_seen)
+        batch.snapshot = *progress.late_seen;
+    else if (cap)
+        batch.snapshot = cap->seen;
+    else
+        core::parse_snapshot(c[0].bytes, batch.snapshot);
+
+    if (!fault("follow_id_alone"))
+        read_late(r);
+    if (!batch.late_complete) {
+        batch.after.late_position = r.last_id;
+        batch.after.late_seen = batch.snapshot;
+        batch.more = true;
+    } else if (progress.late_seen) {
+        batch.after.seen = batch.snapshot;
+        batch.after.late_seen.reset();
+        batch.after.late_position = 0;
+        batch.more = true;
+    } else {
+        read_new(r);
+        batch.more = r.full();
+        batch.after.seen = batch.snapshot;
+        if (cap && !batch.more)
+            batch.after.position = std::max(batch.after.position, cap->position);
+        full_look_ = false;
+    }
+    // Read after the rows: a transaction that begins later draws ids above all that was read.
+    batch.after.next_xid = cap ? std::max(progress.next_xid, cap->next_xid) : std::max(progress.next_xid, pg::next_xid());
+    batch.after.published = progress.published + static_cast<std::int64_t>(batch.events.size());
+    batch.moved = batch.after.position != progress.position || batch.after.late_seen.has_value() || progress.late_seen.has_value();
+    return batch;
+}
+
+}  // namespace outbox::store

@@ -1,0 +1,117 @@
+#include "store/parked.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "pg/spi.hpp"
+#include "store/rows.hpp"
+
+namespace outbox::store {
+
+using pg::Cell;
+using pg::Param;
+
+static const char *name(ParkReason reason)
+{
+    switch (reason) {
+    case ParkReason::retry: return "retry";
+    case ParkReason::dead: return "dead";
+    case ParkReason::behind: return "behind";
+    }
+    return "";
+}
+
+void park(const Lane &lane, const std::vector<ToPark> &events)
+{
+    std::map<std::tuple<std::string, ParkReason, std::string>, std::vector<std::int64_t>> groups;
+    for (const ToPark &e : events)
+        groups[{e.destination, e.reason, e.error}].push_back(e.id);
+    static pg::Statement insert(
+        "INSERT INTO outbox.parked_events (sink_id, id, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes,"
+        "       headers, topic, created_at, destination, reason, attempts, next_attempt_at, last_error)"
+        " SELECT $1, e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.payload_bytes, e.headers, e.topic,"
+        "        e.created_at, $3, $4, CASE WHEN $4 = 'behind' THEN 0 ELSE 1 END,"
+        "        CASE WHEN $4 = 'retry' THEN pg_catalog.clock_timestamp() + interval '1 second' END, nullif($5, '')"
+        " FROM outbox.events e WHERE e.id = ANY ($2) ON CONFLICT DO NOTHING");
+    for (const auto &[group, ids] : groups) {
+        const auto &[destination, reason, error] = group;
+        insert.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(destination), Param::text(name(reason)),
+                    Param::text(error)});
+    }
+}
+
+void load_gate(const Lane &lane, bool hold, core::KeyGate &gate)
+{
+    gate.clear();
+    pg::Rows rows = pg::run_once("SELECT DISTINCT destination, aggregate_id FROM outbox.parked_events"
+                                 " WHERE sink_id = $1 AND aggregate_id IS NOT NULL AND ($2 OR reason <> 'dead')",
+                                 {Param::int4(lane.sink_id), Param::boolean(hold)});
+    Cell c[2];
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        rows.get(i, c);
+        gate.block(c[0].bytes, c[1].bytes);
+    }
+}
+
+bool anything_parked(const Lane &lane)
+{
+    return pg::run_once("SELECT 1 FROM outbox.parked_events WHERE sink_id = $1 AND reason <> 'dead' LIMIT 1", {Param::int4(lane.sink_id)}).size() > 0;
+}
+
+// An earlier row of the same key as row p, which holds it back.
+#define EARLIER_ROW \
+    "SELECT FROM outbox.parked_events f WHERE f.sink_id = p.sink_id AND f.destination = p.destination" \
+    " AND f.aggregate_id = p.aggregate_id AND f.id < p.id"
+
+std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit)
+{
+    static pg::Statement promote(
+        "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.clock_timestamp()"
+        " WHERE (sink_id, id) IN (SELECT p.sink_id, p.id FROM outbox.parked_events p WHERE p.sink_id = $1 AND p.reason = 'behind'"
+        "   AND NOT EXISTS (" EARLIER_ROW " AND ($2 OR f.reason <> 'dead')) FOR UPDATE SKIP LOCKED)");
+    promote.run({Param::int4(lane.sink_id), Param::boolean(hold)});
+
+    static pg::Statement due(
+        "SELECT id, '0'::pg_catalog.xid8, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers::text, topic, created_at"
+        " FROM outbox.parked_events p WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.clock_timestamp()"
+        "   AND outbox.lane_of(aggregate_id, id, $2) = $3 ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED");
+    pg::Rows rows = due.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::int8(limit)});
+    std::vector<core::Event> events;
+    std::vector<std::int64_t> ids;
+    events.reserve(rows.size());
+    rows.each([&](const Cell *c) { events.push_back(event_of(c)); });
+    for (const core::Event &e : events)
+        ids.push_back(e.id);
+
+    // A row that somebody holds locked was skipped; what comes after it in its key must not go first.
+    static pg::Statement held_back(
+        "SELECT p.id FROM outbox.parked_events p WHERE p.sink_id = $1 AND p.id = ANY ($2)"
+        " AND EXISTS (" EARLIER_ROW " AND ($3 OR f.reason <> 'dead') AND f.id <> ALL ($2))");
+    pg::Rows behind = held_back.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
+    std::vector<std::int64_t> leave;
+    leave.reserve(ids.size());
+    behind.each([&](const Cell *c) { leave.push_back(c[0].number); });
+    std::erase_if(events, [&](const core::Event &e) { return std::find(leave.begin(), leave.end(), e.id) != leave.end(); });
+    return events;
+}
+
+void unpark(const Lane &lane, const std::vector<std::int64_t> &ids)
+{
+    static pg::Statement remove("DELETE FROM outbox.parked_events WHERE sink_id = $1 AND id = ANY ($2)");
+    remove.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size())});
+}
+
+void put_back(const Lane &lane, std::int64_t id, ParkReason reason, std::string_view error)
+{
+    // 2, 4, 8 ... seconds, five minutes at most, with jitter.
+    static pg::Statement update(
+        "UPDATE outbox.parked_events SET reason = $3, attempts = attempts + CASE WHEN $3 = 'behind' THEN 0 ELSE 1 END,"
+        " last_error = coalesce(nullif($4, ''), last_error),"
+        " next_attempt_at = CASE WHEN $3 = 'retry' THEN pg_catalog.clock_timestamp()"
+        "   + least(pg_catalog.power(2, least(attempts, 10)), 300) * (0.75 + pg_catalog.random() / 2) * interval '1 second' END"
+        " WHERE sink_id = $1 AND id = $2");
+    update.run({Param::int4(lane.sink_id), Param::int8(id), Param::text(name(reason)), Param::text(error)});
+}
+
+}  // namespace outbox::store

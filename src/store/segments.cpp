@@ -1,0 +1,121 @@
+#include "store/segments.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "pg/guard.hpp"
+#include "pg/session.hpp"
+#include "pg/spi.hpp"
+#include "pg/truncate.hpp"
+
+namespace outbox::store {
+
+using pg::Cell;
+using pg::Param;
+
+// A segment spans a fraction of the retention, so that an event is kept at most one span longer; never less than a few
+// seconds, so that no retention makes the ring spin.
+static std::int64_t span_s(std::int64_t retention_s) { return std::max<std::int64_t>(retention_s / (kSegments - 4), 5); }
+
+static bool alone()
+{
+    // 0x6f757462 "outb", 1: keeping segments. Somebody else does it: fine.
+    return pg::run_once("SELECT pg_catalog.pg_try_advisory_xact_lock(1869968482, 1)").number() != 0;
+}
+
+// The turn moves by setval, which every writer sees at once; the fence is the next xid read after it. A writer reads the
+// turn after it has its xid, so whoever wrote to the old turn has an xid below the fence.
+static void turn_ring(std::int64_t retention_s)
+{
+    pg::Transaction transaction;
+    if (!alone())
+        return;
+    pg::Rows rows = pg::run_once("SELECT s.turn, pg_catalog.clock_timestamp() - s.opened_at > $1 * interval '1 second',"
+                                 " (SELECT last_value FROM outbox.turn), s.fence IS NULL"
+                                 " FROM outbox.segments s ORDER BY s.turn DESC LIMIT 1", {Param::int8(span_s(retention_s))});
+    Cell c[4];
+    rows.get(0, c);
+    std::int64_t turn = c[0].number;
+    // A crash between the steps: the row is there, the sequence has not moved yet. It moves now, and the fence follows.
+    bool interrupted = c[2].number < turn;
+    if (!interrupted) {
+        bool empty = pg::run_once(("SELECT 1 FROM outbox.events_" + std::to_string(segment_of(turn)) + " LIMIT 1").c_str()).size() == 0;
+        bool next_is_free = pg::run_once("SELECT 1 FROM outbox.segments WHERE turn = $1 - $2 + 1 AND truncated_at IS NULL",
+                                         {Param::int8(turn), Param::int8(kSegments)}).size() == 0;
+        if (c[1].number == 0 || empty || !next_is_free) {
+            transaction.commit();
+            return;
+        }
+        turn++;
+        pg::run_once("INSERT INTO outbox.segments (turn, segment) VALUES ($1, $2)", {Param::int8(turn), Param::int4(segment_of(turn))});
+        pg::run_once("SELECT pg_catalog.setval('outbox.turn', $1)", {Param::int8(turn)});
+    } else {
+        pg::run_once("SELECT pg_catalog.setval('outbox.turn', $1)", {Param::int8(turn)});
+    }
+    pg::run_once("UPDATE outbox.segments SET fence = $1, closed_at = pg_catalog.clock_timestamp() WHERE turn < $2 AND fence IS NULL",
+                 {Param::xid8(pg::next_xid()), Param::int8(turn)});
+    transaction.commit();
+}
+
+// The oldest segment, if it is closed, all its writers have ended, its last event was published by every sink at least
+// `retention` ago. Checked again under the lock.
+static bool truncatable(std::int64_t turn, int segment, std::int64_t retention_s)
+{
+    std::string events = "outbox.events_" + std::to_string(segment);
+    // With no sink nothing is truncated. A sink that is dropped keeps its claim for the retention, one that is halted for ever.
+    std::string sql =
+        "SELECT EXISTS (SELECT FROM outbox.sinks)"
+        " AND (SELECT fence <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) FROM outbox.segments WHERE turn = $1)"
+        " AND NOT EXISTS (SELECT FROM outbox.sinks s JOIN outbox.lanes l USING (sink_id) WHERE"
+        "   (s.dropped_at IS NULL OR s.dropped_at > pg_catalog.clock_timestamp() - $2 * interval '1 second')"
+        "   AND NOT coalesce((SELECT true FROM outbox.progress p WHERE p.sink_id = l.sink_id AND p.lane = l.lane"
+        // of any set of lanes: a new set starts where the old one stood
+        "     AND p.recorded_at <= pg_catalog.clock_timestamp() - $2 * interval '1 second'"
+        "     AND p.\"position\" >= coalesce((SELECT max(id) FROM " + events + "), 0)"
+        "     AND p.late_seen IS NULL AND pg_catalog.pg_snapshot_xmin(p.seen) >= (SELECT fence FROM outbox.segments WHERE turn = $1)"
+        "     ORDER BY p.recorded_at DESC LIMIT 1), false))";
+    return pg::run_once(sql.c_str(), {Param::int8(turn), Param::int8(retention_s)}).number() != 0;
+}
+
+static void truncate_oldest(std::int64_t retention_s)
+{
+    pg::Transaction transaction;
+    if (!alone())
+        return;
+    pg::Rows rows = pg::run_once("SELECT turn, segment FROM outbox.segments WHERE truncated_at IS NULL AND fence IS NOT NULL ORDER BY turn LIMIT 1");
+    if (rows.size() == 0) {
+        transaction.commit();
+        return;
+    }
+    Cell c[2];
+    rows.get(0, c);
+    std::int64_t turn = c[0].number;
+    int segment = static_cast<int>(c[1].number);
+    if (truncatable(turn, segment, retention_s) && pg::lock_segment_now(segment) && truncatable(turn, segment, retention_s)) {
+        pg::truncate_segment(segment);
+        pg::run_once("UPDATE outbox.segments SET truncated_at = pg_catalog.clock_timestamp() WHERE turn = $1", {Param::int8(turn)});
+    }
+    transaction.commit();
+}
+
+// What was remembered of sinks that were dropped longer than the retention ago.
+static void forget_dropped(std::int64_t retention_s)
+{
+    pg::Transaction transaction;
+    if (alone()) {
+        const char *gone = "(SELECT sink_id FROM outbox.sinks WHERE dropped_at < pg_catalog.clock_timestamp() - $1 * interval '1 second'"
+                           " AND NOT EXISTS (SELECT FROM outbox.parked_events p WHERE p.sink_id = sinks.sink_id))";
+        for (const char *table : {"progress", "lanes", "lane_changes", "sinks"})
+            pg::run_once(("DELETE FROM outbox." + std::string(table) + " WHERE sink_id IN " + gone).c_str(), {Param::int8(retention_s)});
+    }
+    transaction.commit();
+}
+
+void keep_segments(std::int64_t retention_s)
+{
+    turn_ring(retention_s);
+    truncate_oldest(retention_s);
+    forget_dropped(retention_s);
+}
+
+}  // namespace outbox::store

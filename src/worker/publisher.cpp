@@ -1,0 +1,336 @@
+#include "worker/publisher.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "pg/session.hpp"
+#include "pg/wait.hpp"
+
+namespace outbox::worker {
+
+using core::Verdict;
+using sink::Accept;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr milliseconds kStopGrace{2000};          // how long a stop waits for the reports still out (guarantee G4)
+constexpr milliseconds kProducerPause{1000};      // new producers: at most one a second
+constexpr milliseconds kCloseLimit{500};
+constexpr milliseconds kPurgeLimit{1000};
+constexpr int kProducersPerBatch = 5;             // then it is an outage
+
+long until(Clock::time_point t)
+{
+    auto ms = std::chrono::duration_cast<milliseconds>(t - Clock::now()).count() + 1;
+    return static_cast<long>(std::clamp<long long>(ms, 0, 60'000));
+}
+
+}  // namespace
+
+Publisher::Publisher(core::SinkOptions options, std::string wrapper)
+    : options_(std::move(options)), wrapper_(std::move(wrapper)), reports_(1024)
+{
+}
+
+Publisher::~Publisher() { close(kCloseLimit); }
+
+sink::Sink &Publisher::sink()
+{
+    if (sink_ == nullptr) {
+        while (Clock::now() < made_at_ + kProducerPause && !pg::termination_requested())
+            pg::wait(pg::Wait::delivery, -1, until(made_at_ + kProducerPause));
+        sink_ = sink::make_kafka(options_);
+        made_at_ = Clock::now();
+    }
+    return *sink_;
+}
+
+bool Publisher::close(milliseconds limit)
+{
+    bool gone = sink_ == nullptr || sink_->close(limit);
+    sink_.reset();
+    probing_ = false;
+    return gone;
+}
+
+const std::string &Publisher::reason(std::size_t index) const
+{
+    static const std::string none;
+    for (const auto &[i, text] : reasons_)
+        if (i == index)
+            return text;
+    return none;
+}
+
+// ---- a batch --------------------------------------------------------------------------------------------------------------
+
+Publisher::Result Publisher::publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, GatedFn gated, void *arg)
+{
+    fates.resize(events.size(), Fate::open);
+    reasons_.clear();
+    stop_by_.reset();
+    last_ack_ = Clock::now();
+    Work work{events, fates, gated, arg, {}, {}};
+    pg::HoldInterrupts hold;
+    for (int producers = 0; producers < kProducersPerBatch; producers++) {
+        Ended ended = send_open(work);
+        if (ended == Ended::all_reported)
+            return Result::complete;
+        // What is in the producer must not come after what is sent next.
+        withdraw(work);
+        if (ended == Ended::refused)
+            ended = judge_one_by_one(work);
+        else if (ended == Ended::stalled)
+            ended = judge_stall(work);
+        if (ended == Ended::stopped)
+            return Result::stopped;
+        if (ended == Ended::outage)
+            return Result::outage;
+    }
+    error_ = "the producer failed " + std::to_string(kProducersPerBatch) + " times in a row: " + error_;
+    return Result::outage;
+}
+
+// Sends what is open, in order. Whatever an earlier attempt left undelivered goes out again before anything newer of its key.
+Publisher::Ended Publisher::send_open(Work &w)
+{
+    saw_fatal_ = saw_outage_ = false;
+    w.suspects.clear();
+    w.acknowledged = 0;
+    for (std::size_t i = 0; i < w.events.size(); i++) {
+        if (w.fates[i] != Fate::open)
+            continue;
+        if (w.gate(*this, i))
+            continue;
+        Ended ended = send_one(w, i);
+        if (ended != Ended::all_reported)
+            return ended;
+    }
+    sink().flush();
+    return await(w, 0);
+}
+
+bool Publisher::Work::gate(Publisher &p, std::size_t i)
+{
+    const core::Event &e = events[i];
+    bool behind = (!held.empty() && held.blocked(p.destination(e), e.aggregate_id)) || gated(arg, e);
+    if (behind)
+        fates[i] = Fate::gated;
+    return behind;
+}
+
+// all_reported: it was queued, or set aside.
+Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
+{
+    sink::Refusal why;
+    for (;;) {
+        switch (sink().send(w.events[i], static_cast<std::uint32_t>(i), why)) {
+        case Accept::queued:
+            // Reports are taken while sending: success costs little now, and a failure is known early.
+            if ((i & 1023) == 1023) {
+                take_reports(w);
+                return after_reports(w);
+            }
+            return Ended::all_reported;
+        case Accept::refused:
+            if (why.verdict == Verdict::poison)
+                set_aside(w, i, Fate::dead, why.reason);
+            else if (why.verdict == Verdict::retry)
+                set_aside(w, i, Fate::deferred, why.reason);
+            else {
+                error_ = why.reason;
+                return Ended::outage;
+            }
+            return Ended::all_reported;
+        case Accept::full:
+            sink().flush();
+            Ended ended = await(w, sink().outstanding() / 2);
+            if (ended != Ended::all_reported)
+                return ended;
+        }
+    }
+}
+
+// The event leaves the batch; its key's later events wait behind it.
+void Publisher::set_aside(Work &w, std::size_t i, Fate fate, std::string reason)
+{
+    const core::Event &e = w.events[i];
+    w.fates[i] = fate;
+    reasons_.emplace_back(i, std::move(reason));
+    if (fate == Fate::deferred || options_.on_poison == core::OnPoison::hold)
+        w.held.block(destination(e), e.aggregate_id);
+}
+
+void Publisher::take_reports(Work &w)
+{
+    for (;;) {
+        std::size_t n = sink().collect(reports_);
+        for (std::size_t k = 0; k < n; k++) {
+            const sink::Report &r = reports_[k];
+            switch (r.verdict) {
+            case Verdict::delivered:
+                w.fates[r.tag] = Fate::delivered;
+                w.acknowledged++;
+                last_ack_ = Clock::now();
+                break;
+            case Verdict::unsent:
+            case Verdict::unknown: break;  // not a verdict on the event: it stays open
+            case Verdict::fatal: saw_fatal_ = true; error_ = sink().describe(r.code); break;
+            case Verdict::outage: saw_outage_ = true; error_ = sink().describe(r.code); break;
+            case Verdict::retry:
+            case Verdict::poison:
+                w.suspects.push_back(r.tag);
+                suspect_code_ = r.code;
+                break;
+            }
+        }
+        if (n < reports_.size())
+            break;
+    }
+    if (sink().fatal())
+        saw_fatal_ = true;
+}
+
+Publisher::Ended Publisher::after_reports(const Work &w) const
+{
+    // A refused request makes a gapless producer fatal too: the refusal is the cause.
+    if (!w.suspects.empty())
+        return Ended::refused;
+    if (saw_outage_)
+        return Ended::outage;
+    if (saw_fatal_)
+        return Ended::new_producer;
+    return Ended::all_reported;
+}
+
+// Waits until at most `leave` events are unreported.
+Publisher::Ended Publisher::await(Work &w, std::size_t leave)
+{
+    for (;;) {
+        take_reports(w);
+        Ended ended = after_reports(w);
+        if (ended != Ended::all_reported || sink().outstanding() <= leave)
+            return ended;
+        Clock::time_point now = Clock::now();
+        if (pg::termination_requested() && !stop_by_)
+            stop_by_ = now + kStopGrace;
+        if (stop_by_ && now >= *stop_by_)
+            return Ended::stopped;
+        Clock::time_point deadline = last_ack_ + milliseconds(options_.delivery_timeout_ms);
+        if (now >= deadline) {
+            error_ = sink().last_error();
+            if (error_.empty())
+                error_ = "nothing was acknowledged for " + std::to_string(options_.delivery_timeout_ms) + " ms";
+            return Ended::outage;
+        }
+        if (w.acknowledged > 0) {
+            Clock::time_point stall = last_ack_ + milliseconds(options_.stall_timeout_ms);
+            if (now >= stall)
+                return Ended::stalled;
+            deadline = std::min(deadline, stall);
+        }
+        pg::wait(pg::Wait::delivery, sink().fd(), until(stop_by_ ? std::min(deadline, *stop_by_) : deadline));
+    }
+}
+
+// Takes everything back out of the producer and destroys it. Reports of what was acknowledged meanwhile still count.
+void Publisher::withdraw(Work &w)
+{
+    if (sink_ == nullptr)
+        return;
+    sink_->purge();
+    Clock::time_point limit = Clock::now() + kPurgeLimit;
+    bool fatal = saw_fatal_, outage = saw_outage_;
+    while (sink_->outstanding() > 0 && Clock::now() < limit) {
+        take_reports(w);
+        if (sink_->outstanding() > 0)
+            pg::wait(pg::Wait::delivery, sink_->fd(), 10);
+    }
+    saw_fatal_ = fatal;
+    saw_outage_ = outage;
+    close(kCloseLimit);
+}
+
+// A refused request fails its innocent neighbours too. So each suspect is sent alone; who fails alone is guilty.
+Publisher::Ended Publisher::judge_one_by_one(Work &w)
+{
+    std::vector<std::uint32_t> suspects;
+    suspects.swap(w.suspects);
+    std::sort(suspects.begin(), suspects.end());
+    for (std::uint32_t i : suspects) {
+        if (w.fates[i] != Fate::open || w.gate(*this, i))
+            continue;
+        w.suspects.clear();
+        saw_fatal_ = saw_outage_ = false;
+        last_ack_ = Clock::now();
+        Ended ended = send_one(w, i);
+        if (ended == Ended::all_reported && w.fates[i] == Fate::open) {
+            sink().flush();
+            ended = await(w, 0);
+        }
+        if (ended == Ended::all_reported)
+            continue;
+        std::int32_t code = suspect_code_;
+        std::string reason = ended == Ended::refused ? sink().describe(code) : std::string();
+        withdraw(w);
+        if (ended != Ended::refused)
+            return ended;
+        set_aside(w, i, core::verdict_of(code) == Verdict::retry ? Fate::deferred : Fate::dead, std::move(reason));
+    }
+    w.suspects.clear();
+    return Ended::new_producer;
+}
+
+// The rest was acknowledged and these were not. If the sink answers, it is their topics' or partitions' fault: they are set
+// aside, and sent again by a producer of their own. If it does not, it is an outage, and nobody's fault.
+Publisher::Ended Publisher::judge_stall(Work &w)
+{
+    std::string why = error_;
+    if (!sink().reachable(milliseconds(options_.stall_timeout_ms / 2))) {
+        error_ = sink().last_error().empty() ? "the sink stopped answering" : sink().last_error();
+        return Ended::outage;
+    }
+    for (std::size_t i = 0; i < w.events.size(); i++)
+        if (w.fates[i] == Fate::open && !w.gate(*this, i))
+            set_aside(w, i, Fate::deferred, "not acknowledged within " + std::to_string(options_.stall_timeout_ms) + " ms" + (why.empty() ? "" : ": " + why));
+    return Ended::new_producer;
+}
+
+// ---- the probe --------------------------------------------------------------------------------------------------------------
+
+void Publisher::probe(const core::Event &event)
+{
+    sink::Refusal why;
+    probing_ = sink().send(event, 0, why) == Accept::queued;
+    sink().flush();
+}
+
+Publisher::Probe Publisher::probe_result()
+{
+    if (!probing_)
+        return Probe::suspect;
+    std::size_t n = sink().collect(reports_);
+    std::string seen = sink().last_error();
+    if (!seen.empty())
+        error_ = seen;
+    if (n == 0 && !sink().fatal())
+        return Probe::waiting;
+    probing_ = false;
+    if (n > 0 && reports_[0].verdict == Verdict::delivered)
+        return Probe::delivered;
+    bool events_fault = n > 0 && (reports_[0].verdict == Verdict::poison || reports_[0].verdict == Verdict::retry);
+    if (n > 0)
+        error_ = sink().describe(reports_[0].code);
+    close(kCloseLimit);
+    return events_fault ? Probe::suspect : Probe::failed;
+}
+
+void Publisher::end_probe(milliseconds grace)
+{
+    Clock::time_point limit = Clock::now() + grace;
+    while (probing_ && sink_->outstanding() > 0 && Clock::now() < limit)
+        pg::wait(pg::Wait::delivery, sink_->fd(), until(limit));
+}
+
+}  // namespace outbox::worker

@@ -1,0 +1,106 @@
+// Sends a batch through a sink and waits for the reports, keeping each key's order by prevention. Knows deadlines and
+// producers; knows nothing of lanes, progress or SQL.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/event.hpp"
+#include "core/keygate.hpp"
+#include "core/options.hpp"
+#include "sink/sink.hpp"
+
+namespace outbox::worker {
+
+using Clock = std::chrono::steady_clock;
+
+// What became of an event of a batch.
+enum class Fate : std::uint8_t {
+    open,       // not delivered, or not known to be
+    delivered,
+    dead,       // can never be delivered: see reason()
+    deferred,   // its topic or key cannot take it now: see reason()
+    gated,      // not sent: behind a dead, deferred or parked event of its key
+};
+
+class Publisher {
+public:
+    Publisher(core::SinkOptions options, std::string wrapper);
+    ~Publisher();
+
+    enum class Result {
+        complete,  // no event is open
+        stopped,   // the process is to end; what was acknowledged within the time allowed is delivered
+        outage,    // the sink takes nothing now: error() says why
+    };
+
+    // Sends the events whose fate is open, in order, and waits. `gated(event)` is asked before an event is sent; a dead
+    // event's key is gated from then on if the sink holds dead keys. When it returns nothing is in flight.
+    template <class Gated>
+    Result publish(std::span<const core::Event> events, std::vector<Fate> &fates, Gated &&gated)
+    {
+        return publish_all(events, fates, [](void *g, const core::Event &e) { return (*static_cast<Gated *>(g))(e); }, &gated);
+    }
+
+    // The probe of a sink that is down: one event that stays in the producer with no time limit.
+    void probe(const core::Event &event);
+    enum class Probe { waiting, delivered, failed, suspect };  // suspect: it is the event's fault, publish() must judge it
+    Probe probe_result();
+    bool probing() const { return probing_; }
+    void end_probe(std::chrono::milliseconds grace);  // wait for its report so long, then give it up
+
+    std::string_view destination(const core::Event &event) { return sink().destination(event); }
+    const std::string &error() const { return error_; }       // of the last outage
+    const std::string &reason(std::size_t index) const;       // why event `index` of the last publish() is dead
+    int fd() { return sink_ != nullptr ? sink_->fd() : -1; }
+    const core::SinkOptions &options() const { return options_; }
+
+    // Gives up the producer in bounded time. False: a thread of it is still there, the process must leave by _exit.
+    bool close(std::chrono::milliseconds limit);
+
+private:
+    using GatedFn = bool (*)(void *, const core::Event &);
+    enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled };
+
+    sink::Sink &sink();  // makes one, at most one a second
+    Result publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, GatedFn gated, void *arg);
+    // One batch at work: what publish() was given, and what it finds out.
+    struct Work {
+        std::span<const core::Event> events;
+        std::vector<Fate> &fates;
+        GatedFn gated;
+        void *arg;
+        core::KeyGate held;                   // keys that a dead or deferred event of this batch gates
+        std::vector<std::uint32_t> suspects;  // reported as poison or `retry`: alone or with innocent neighbours
+        std::size_t acknowledged = 0;         // since the last send_open()
+        bool gate(Publisher &p, std::size_t i);
+    };
+
+    Ended send_open(Work &w);
+    Ended send_one(Work &w, std::size_t i);
+    Ended await(Work &w, std::size_t leave);
+    void take_reports(Work &w);
+    void withdraw(Work &w);
+    Ended judge_one_by_one(Work &w);
+    Ended judge_stall(Work &w);
+    void set_aside(Work &w, std::size_t i, Fate fate, std::string reason);
+    Ended after_reports(const Work &w) const;
+
+    core::SinkOptions options_;
+    std::string wrapper_;
+    std::unique_ptr<sink::Sink> sink_;
+    Clock::time_point made_at_{}, last_ack_{};
+    std::optional<Clock::time_point> stop_by_;
+    std::vector<sink::Report> reports_;
+    std::vector<std::pair<std::size_t, std::string>> reasons_;
+    std::int32_t suspect_code_ = 0;
+    bool saw_fatal_ = false, saw_outage_ = false, probing_ = false;
+    std::string error_;
+};
+
+}  // namespace outbox::worker

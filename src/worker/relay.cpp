@@ -1,0 +1,559 @@
+// A relay: one per sink and lane. Each pass of the publish loop is one transaction: read what is pending, claim the lane,
+// publish, wait for the acknowledgements, record, commit.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <unordered_set>
+
+#include "core/backoff.hpp"
+#include "pg/bgworker.hpp"
+#include "pg/guard.hpp"
+#include "pg/session.hpp"
+#include "pg/wait.hpp"
+#include "state/faults.hpp"
+#include "state/settings.hpp"
+#include "state/shared.hpp"
+#include "store/lanes.hpp"
+#include "store/log.hpp"
+#include "store/parked.hpp"
+#include "store/segments.hpp"
+#include "store/sinks.hpp"
+#include "worker/publisher.hpp"
+
+namespace outbox::worker {
+
+namespace {
+
+using shared::State;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kCloseLimit{500};
+constexpr milliseconds kStopGrace{2000};
+constexpr seconds kHousekeeping{5};
+constexpr std::chrono::minutes kFullLook{10};      // the safety net: the predicate in full, once in a while
+constexpr seconds kLazyRecord{10};                 // a lane with nothing for it still moves its recorded position
+constexpr std::int64_t kLazyEvents = 50'000;
+constexpr std::int64_t kThinEvery = 1'000;         // batches
+constexpr std::int64_t kParkedBatch = 1'000;
+
+class Relay {
+public:
+    explicit Relay(const shared::Assignment &assignment) { lane_.sink_id = assignment.sink_id; lane_.lane = assignment.lane; }
+    void run();
+    bool close()
+    {
+        bool live = publisher_ == nullptr || publisher_->close(kCloseLimit);
+        bool parked = parked_publisher_ == nullptr || parked_publisher_->close(kCloseLimit / 2);
+        return live && parked;
+    }
+
+private:
+    enum class Next { again, wait, end };
+
+    bool load();
+    Next step();
+    Next publish_pass();
+    Next probe_pass();
+    void parked_pass();
+    void park(const store::Batch &batch, std::size_t done);
+    bool gated(const core::Event &event);
+    void record_probe();
+    void settle_probe(milliseconds grace);
+    void make_durable(const store::Batch &batch);
+    void skip_ahead(const store::Batch &batch);
+    std::size_t done_in_order(const store::Batch &batch);
+    void remember_ahead(const store::Batch &batch, std::size_t done);
+    void finish_batch(const store::Batch &batch, Publisher::Result result);
+    void housekeeping();
+    void failed(const char *what);
+    void enter(State state);
+    void outage(const std::string &why);
+    void sleep(Next next);
+    bool extension_usable();
+
+    store::Lane lane_;
+    store::Progress progress_;              // batch: the newest recorded; position and seen may be ahead of what is recorded
+    std::optional<store::Cap> cap_;
+    store::SinkConfig config_;
+    store::Log log_;
+    std::unique_ptr<Publisher> publisher_;
+    std::unique_ptr<Publisher> parked_publisher_;  // parked events go out beside the live ones, not among them
+    core::KeyGate gate_;                           // keys with a parked event
+    std::vector<Fate> fates_;
+    std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
+    std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
+    std::int64_t recorded_position_ = 0;
+    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, parked_at_{}, full_look_at_ = Clock::now(), back_off_until_{};
+    core::Backoff backoff_{500, 30'000};
+    std::minstd_rand random_{std::random_device{}()};
+    std::uint64_t generation_ = 0;
+    bool loaded_ = false, down_ = false, asleep_ = false, anything_parked_ = false;
+    State state_ = State::starting;
+    std::string error_;
+};
+
+// ---- the loop -------------------------------------------------------------------------------------------------------------
+
+void Relay::run()
+{
+    pg::make_commits_durable();
+    for (;;) {
+        Next next = Next::wait;
+        try {
+            next = step();
+        } catch (const std::exception &error) {
+            failed(error.what());
+        }
+        if (next == Next::end)
+            return;
+        sleep(next);
+    }
+}
+
+Relay::Next Relay::step()
+{
+    shared::beat();
+    if (pg::termination_requested())
+        settle_probe(kStopGrace);
+    pg::serve_interrupts();
+    if (pg::take_reload())
+        loaded_ = false;
+    if (!shared::still_wanted())
+        return Next::end;
+    if (Clock::now() < back_off_until_)
+        return Next::wait;
+    if (!loaded_ || shared::generation() != generation_) {
+        generation_ = shared::generation();
+        if (!load())
+            return Next::end;
+    }
+    if (lane_.lane == 0)
+        housekeeping();
+    if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish) {
+        enter(!config_.halted.empty()  ? State::halted
+              : !config_.error.empty() ? State::disabled
+              : config_.paused         ? State::paused
+                                       : State::off);
+        return Next::wait;
+    }
+    if (down_)
+        return probe_pass();
+    parked_pass();
+    return publish_pass();
+}
+
+// One transaction. Returns with nothing in flight.
+Relay::Next Relay::publish_pass()
+{
+    if (Clock::now() - full_look_at_ > kFullLook) {
+        log_.restart();
+        full_look_at_ = Clock::now();
+    }
+    pg::Transaction transaction;
+    if (!extension_usable())
+        return Next::wait;
+    store::Limits limits{static_cast<std::size_t>(config_.options.batch_size)};
+    store::Batch batch = log_.read(progress_, cap_, limits, ahead_);
+    if (batch.events.empty()) {
+        skip_ahead(batch);
+        transaction.commit();
+        enter(State::idle);
+        return batch.more ? Next::again : Next::wait;
+    }
+    enter(State::running);
+    if (!store::claim(lane_, progress_, cap_.has_value())) {
+        loaded_ = false;  // somebody else has the lane, or its progress is not what we know
+        return Next::wait;
+    }
+    make_durable(batch);
+    fates_.assign(batch.events.size(), Fate::open);
+    Publisher::Result result = publisher_->publish(batch.events, fates_, [this](const core::Event &e) { return gated(e); });
+    if (fault("after_acknowledgement"))
+        pg::wait(pg::Wait::delivery, -1, 60'000);
+    finish_batch(batch, result);
+    transaction.commit();
+    pg::report_statistics();
+    if (result == Publisher::Result::outage)
+        outage(publisher_->error());
+    else
+        backoff_.reset();
+    return result == Publisher::Result::complete ? Next::again : Next::wait;
+}
+
+// G1: the batch's transactions are on disk before they are sent, also those that committed asynchronously.
+void Relay::make_durable(const store::Batch &batch)
+{
+    std::vector<std::uint64_t> xids = batch.xids(config_.floor);
+    pg::flush_commits(xids.data(), xids.size());
+}
+
+bool Relay::gated(const core::Event &event)
+{
+    return !gate_.empty() && gate_.blocked(publisher_->destination(event), event.aggregate_id);
+}
+
+// Records as much of the batch as was done without a gap; what could not be delivered of it is parked with it.
+void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
+{
+    std::size_t done = done_in_order(batch);
+    if (done > 0) {
+        park(batch, done);
+        auto delivered = std::count(fates_.begin(), fates_.begin() + static_cast<std::ptrdiff_t>(done), Fate::delivered);
+        store::Progress progress = batch.after_first(done);
+        progress.published = batch.before.published + delivered;
+        store::record(lane_, progress, static_cast<std::int32_t>(delivered));
+        progress_ = std::move(progress);
+        recorded_position_ = progress_.position;
+        recorded_at_ = Clock::now();
+        if (progress_.batch % kThinEvery == 0)
+            store::thin_progress(lane_);
+        shared::set_progress(progress_.position, delivered);
+        if (!error_.empty() && result == Publisher::Result::complete) {
+            error_.clear();
+            shared::set_error(nullptr);
+        }
+    }
+    remember_ahead(batch, done);
+}
+
+std::size_t Relay::done_in_order(const store::Batch &batch)
+{
+    std::size_t done = 0;
+    while (done < batch.events.size() && fates_[done] != Fate::open)
+        done++;
+    return done;
+}
+
+void Relay::park(const store::Batch &batch, std::size_t done)
+{
+    std::vector<store::ToPark> parked;
+    for (std::size_t i = 0; i < done; i++) {
+        if (fates_[i] == Fate::delivered)
+            continue;
+        store::ParkReason reason = fates_[i] == Fate::dead       ? store::ParkReason::dead
+                                   : fates_[i] == Fate::deferred ? store::ParkReason::retry
+                                                                 : store::ParkReason::behind;
+        const core::Event &e = batch.events[i];
+        parked.push_back({e.id, std::string(publisher_->destination(e)), reason, publisher_->reason(i)});
+        if (reason != store::ParkReason::dead || config_.options.on_poison == core::OnPoison::hold)
+            gate_.block(publisher_->destination(e), e.aggregate_id);
+    }
+    if (parked.empty())
+        return;
+    store::park(lane_, parked);
+    anything_parked_ = true;
+    char line[400];
+    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d parked %zu events, the first with id %lld: %s", config_.name.c_str(), lane_.lane,
+             parked.size(), static_cast<long long>(parked[0].id), parked[0].error.c_str());
+    pg::log(pg::Level::warning, line);
+}
+
+// Parked events that are due, in order, through a producer of their own. A topic that is still stuck holds the lane up for
+// stall_timeout at most.
+void Relay::parked_pass()
+{
+    if (!anything_parked_ || Clock::now() < parked_at_)
+        return;
+    parked_at_ = Clock::now() + seconds(1);
+    bool hold = config_.options.on_poison == core::OnPoison::hold;
+    pg::Transaction transaction;
+    if (!extension_usable())
+        return;
+    std::vector<core::Event> events = store::take_due(lane_, hold, kParkedBatch);
+    if (events.empty()) {
+        anything_parked_ = store::anything_parked(lane_);
+        transaction.commit();
+        return;
+    }
+    if (parked_publisher_ == nullptr) {
+        core::SinkOptions options = config_.options;
+        options.delivery_timeout_ms = options.stall_timeout_ms;
+        parked_publisher_ = std::make_unique<Publisher>(options, config_.wrapper);
+    }
+    std::vector<Fate> fates;
+    Publisher::Result result = parked_publisher_->publish(events, fates, [](const core::Event &) { return false; });
+    std::vector<std::int64_t> delivered;
+    for (std::size_t i = 0; i < events.size(); i++) {
+        if (fates[i] == Fate::delivered)
+            delivered.push_back(events[i].id);
+        else if (fates[i] == Fate::gated)
+            store::put_back(lane_, events[i].id, store::ParkReason::behind, {});
+        else if (fates[i] == Fate::dead)
+            store::put_back(lane_, events[i].id, store::ParkReason::dead, parked_publisher_->reason(i));
+        else if (result != Publisher::Result::stopped)
+            store::put_back(lane_, events[i].id, store::ParkReason::retry,
+                            fates[i] == Fate::deferred ? parked_publisher_->reason(i) : parked_publisher_->error());
+    }
+    store::unpark(lane_, delivered);
+    if (!delivered.empty())
+        store::load_gate(lane_, hold, gate_);
+    transaction.commit();
+    shared::set_progress(progress_.position, static_cast<std::int64_t>(delivered.size()));
+    if (delivered.size() == events.size())
+        parked_at_ = {};
+}
+
+// After an outage in the middle of a batch, what was delivered beyond the first gap is not sent again by this process.
+void Relay::remember_ahead(const store::Batch &batch, std::size_t done)
+{
+    if (done == batch.events.size())
+        ahead_.clear();
+    for (std::size_t i = done; i < batch.events.size(); i++)
+        if (fates_[i] == Fate::delivered)
+            ahead_.insert(batch.events[i].id);
+}
+
+// Nothing for this lane: its position moves in memory, and on disk lazily (at once where a change of lanes waits for it).
+void Relay::skip_ahead(const store::Batch &batch)
+{
+    bool lazily = Clock::now() - recorded_at_ > kLazyRecord || batch.after.position - recorded_position_ > kLazyEvents || cap_.has_value();
+    if (batch.moved && (lazily || batch.after.late_seen || progress_.late_seen) && store::claim(lane_, progress_, cap_.has_value())) {
+        store::record(lane_, batch.after, 0);
+        progress_ = batch.after;
+        recorded_position_ = progress_.position;
+        recorded_at_ = Clock::now();
+        shared::set_progress(progress_.position, 0);
+        return;
+    }
+    std::int64_t recorded = progress_.batch;
+    if (!batch.after.late_seen && !progress_.late_seen) {
+        progress_ = batch.after;
+        progress_.batch = recorded;
+    }
+}
+
+// ---- while the sink is down -------------------------------------------------------------------------------------------------
+
+void Relay::outage(const std::string &why)
+{
+    char line[400];
+    if (!down_) {
+        snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is down: %s", config_.name.c_str(), lane_.lane, why.c_str());
+        pg::log(pg::Level::warning, line);
+    }
+    down_ = true;
+    error_ = why;
+    shared::set_error(why.c_str());
+    enter(State::backing_off);
+    back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
+}
+
+// No transaction is held: the first pending event stays in the producer with no time limit and is recorded when its report comes.
+Relay::Next Relay::probe_pass()
+{
+    enter(State::backing_off);
+    if (!publisher_->probing()) {
+        pg::Transaction transaction;
+        if (!extension_usable())
+            return Next::wait;
+        store::Batch batch = log_.read(progress_, cap_, store::Limits{1}, ahead_);
+        if (batch.events.empty()) {
+            skip_ahead(batch);
+            transaction.commit();
+            down_ = batch.more;
+            return Next::wait;
+        }
+        make_durable(batch);
+        probe_then_ = batch.after_first(1);
+        publisher_->probe(batch.events[0]);
+        transaction.commit();
+    }
+    switch (publisher_->probe_result()) {
+    case Publisher::Probe::waiting:
+        if (!publisher_->error().empty() && publisher_->error() != error_) {
+            error_ = publisher_->error();
+            shared::set_error(error_.c_str());
+        }
+        return Next::wait;
+    case Publisher::Probe::failed:
+        outage(publisher_->error());
+        return Next::wait;
+    case Publisher::Probe::suspect: break;
+    case Publisher::Probe::delivered: record_probe();
+    }
+    down_ = false;
+    backoff_.reset();
+    char line[200];
+    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is up again", config_.name.c_str(), lane_.lane);
+    pg::log(pg::Level::info, line);
+    error_.clear();
+    shared::set_error(nullptr);
+    return Next::again;
+}
+
+// Gives the probe a moment to be acknowledged before its producer is given up.
+void Relay::settle_probe(milliseconds grace)
+{
+    if (publisher_ == nullptr || !publisher_->probing())
+        return;
+    pg::HoldInterrupts hold;
+    publisher_->end_probe(grace);
+    if (publisher_->probe_result() == Publisher::Probe::delivered)
+        record_probe();
+}
+
+void Relay::record_probe()
+{
+    pg::HoldInterrupts hold;
+    pg::Transaction transaction;
+    if (store::claim(lane_, progress_, cap_.has_value())) {
+        store::record(lane_, *probe_then_, 1);
+        progress_ = *probe_then_;
+        recorded_position_ = progress_.position;
+        shared::set_progress(progress_.position, 1);
+    } else {
+        loaded_ = false;
+    }
+    transaction.commit();
+}
+
+// ---- around it --------------------------------------------------------------------------------------------------------------
+
+// The sink's options, the lane and its progress, as they are now. False: there is no such lane.
+bool Relay::load()
+{
+    settle_probe(milliseconds(200));
+    pg::Transaction transaction;
+    pg::Extension extension = pg::lock_extension();
+    if (!extension.present)
+        return extension.busy;
+    store::SinkConfig config = store::load_sink(lane_.sink_id);
+    if (!config.exists || !store::load_lane(lane_, progress_, cap_)) {
+        shared::give_up_slot();
+        return false;
+    }
+    store::load_gate(lane_, config.options.on_poison == core::OnPoison::hold, gate_);
+    anything_parked_ = store::anything_parked(lane_);
+    transaction.commit();
+    parked_at_ = {};
+    config.options.lane = lane_.lane;
+    core::EventFilter filter;
+    std::string error, hint;
+    if (!filter.parse(config.options.events, error, hint))
+        config.error = error;
+    log_.configure(lane_, filter, config.floor);
+    log_.restart();
+    recorded_position_ = progress_.position;
+    if (publisher_ == nullptr || publisher_->probing() || !(config.options == publisher_->options())) {
+        if (!close())
+            pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
+        publisher_ = std::make_unique<Publisher>(config.options, config.wrapper);
+        parked_publisher_.reset();
+        back_off_until_ = {};
+    }
+    if (!config.error.empty())
+        shared::set_error(config.error.c_str());
+    config_ = std::move(config);
+    loaded_ = true;
+    return true;
+}
+
+bool Relay::extension_usable()
+{
+    pg::Extension extension = pg::lock_extension();
+    if (!extension.present && !extension.busy)
+        loaded_ = false;  // load() ends the relay
+    return extension.present;
+}
+
+void Relay::housekeeping()
+{
+    if (cap_ || config_.options.lanes != lane_.lanes) {
+        pg::Transaction transaction;
+        if (!extension_usable())
+            return;
+        store::LaneChange change = store::change_lanes(lane_, config_.options.lanes);
+        transaction.commit();
+        if (change != store::LaneChange::none && (!cap_ || change == store::LaneChange::done))
+            shared::sinks_changed(pg::my_database());
+    }
+    if (Clock::now() - housekeeping_at_ < kHousekeeping)
+        return;
+    housekeeping_at_ = Clock::now();
+    store::keep_segments(settings::retention_s);
+}
+
+// An error of PostgreSQL or our own. The transaction is aborted by now; what was delivered and not recorded comes twice.
+void Relay::failed(const char *what)
+{
+    if (error_ != what) {
+        char line[400];
+        snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d: %s", config_.name.c_str(), lane_.lane, what);
+        pg::log(pg::Level::warning, line);
+    }
+    error_ = what;
+    shared::set_error(what);
+    loaded_ = false;
+    enter(State::backing_off);
+    back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
+}
+
+void Relay::enter(State state)
+{
+    if (state == state_)
+        return;
+    state_ = state;
+    shared::set_state(state);
+    pg::report_activity(state == State::running ? "publishing" : nullptr);
+}
+
+void Relay::sleep(Next next)
+{
+    if (next == Next::again)
+        return;
+    long ms = settings::poll_interval_ms;
+    bool backing_off = Clock::now() < back_off_until_;
+    if (backing_off)
+        ms = std::min<long>(ms, std::chrono::duration_cast<milliseconds>(back_off_until_ - Clock::now()).count() + 1);
+    if (state_ == State::idle) {
+        // Asleep first, then one more look: what was committed before the flag is seen by the look, what comes after
+        // sets the latch. The look is the next pass; only the one after it sleeps.
+        if (!asleep_) {
+            asleep_ = true;
+            shared::sleeping(true);
+            return;
+        }
+    }
+    bool probing = publisher_ != nullptr && publisher_->probing();
+    std::optional<pg::HoldInterrupts> hold;
+    if (probing)
+        hold.emplace();  // step() waits for the probe's report before the process ends
+    pg::wait(backing_off || probing ? pg::Wait::backing_off : pg::Wait::idle, probing ? publisher_->fd() : -1, ms);
+    asleep_ = false;
+    shared::sleeping(false);
+}
+
+Relay *the_relay;
+bool foreign_threads;
+
+void run_relay(int slot)
+{
+    shared::Assignment assignment;
+    if (!shared::attach(slot, assignment))
+        return;
+    pg::before_exit([] { shared::detach(); });
+    pg::connect(assignment.database);
+    the_relay = new Relay(assignment);  // never destroyed: FATAL does not unwind, and atexit is too late
+    // The producer's threads are joined in bounded time; if one sits in a name lookup the process leaves without atexit
+    // handlers, once shared memory has been let go.
+    pg::before_exit([] { foreign_threads = !the_relay->close(); });
+    pg::at_exit([] {
+        if (foreign_threads)
+            pg::leave_at_once();
+    });
+    the_relay->run();
+}
+
+}  // namespace
+
+}  // namespace outbox::worker
+
+extern "C" __attribute__((visibility("default"))) void outbox_relay_main(std::uintptr_t argument)
+{
+    outbox::pg::boundary([=] { outbox::worker::run_relay(static_cast<int>(outbox::pg::worker_argument(argument))); });
+    outbox::pg::end_worker(0);
+}
