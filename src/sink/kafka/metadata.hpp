@@ -1,0 +1,14 @@
+// What the cluster says about a topic, in words for last_error.
+#pragma once
+
+#include <string>
+
+struct rd_kafka_s;
+
+namespace outbox::sink::kafka {
+
+// Asks the cluster (waits up to timeout_ms) what is wrong with a topic: its own error, partitions without a leader,
+// replicas out of sync, or that no broker answered. Empty: nothing. Not for the relay's thread.
+std::string metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeout_ms);
+
+}  // namespace outbox::sink::kafka

@@ -1,0 +1,107 @@
+#include "sink/kafka/notices.hpp"
+
+#include <librdkafka/rdkafka.h>
+
+#include "core/utf8.hpp"
+
+namespace outbox::sink::kafka {
+
+namespace {
+
+// How much a text explains. A lower one replaces a higher one only when that has not been repeated for so long.
+constexpr std::chrono::seconds kStale{15};
+enum Rank : int { kNothing, kLog, kAllDown, kOther, kTransport, kResolve, kSecurity, kFatal };
+
+Rank rank_of(std::int32_t code) {
+    switch (code) {
+        case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN: return kAllDown;
+        case RD_KAFKA_RESP_ERR__TRANSPORT:
+        case RD_KAFKA_RESP_ERR__TIMED_OUT: return kTransport;
+        case RD_KAFKA_RESP_ERR__RESOLVE: return kResolve;
+        case RD_KAFKA_RESP_ERR__SSL:
+        case RD_KAFKA_RESP_ERR__AUTHENTICATION:
+        case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
+        case RD_KAFKA_RESP_ERR_UNSUPPORTED_SASL_MECHANISM:
+        case RD_KAFKA_RESP_ERR_ILLEGAL_SASL_STATE:
+        case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+        case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+        case RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION: return kSecurity;
+        case RD_KAFKA_RESP_ERR__FATAL: return kFatal;
+        default: return kOther;
+    }
+}
+
+// "[thrd:host:9092/bootstrap]: host:9092/bootstrap: Connect to …" says the same thing twice.
+std::string_view without_thread(std::string_view text) {
+    if (text.starts_with("[thrd:")) {
+        const std::size_t end = text.find("]: ");
+        if (end != std::string_view::npos) text.remove_prefix(end + 3);
+    }
+    return text;
+}
+
+void blot_out(std::string& text, std::string_view secret) {
+    for (std::size_t at = text.find(secret); at != std::string::npos; at = text.find(secret, at + 3)) {
+        text.replace(at, secret.size(), "***");
+    }
+}
+
+}  // namespace
+
+std::string clean_text(std::string_view text, const std::vector<std::string>& secrets) {
+    std::string whole(text);
+    for (const std::string& secret : secrets) {
+        if (!secret.empty()) blot_out(whole, secret);
+    }
+    std::string line;
+    const char* at = whole.data();
+    const char* const end = at + whole.size();
+    while (at != end) {
+        const char* const start = at;
+        const char32_t c = core::read_utf8(at, end);
+        const std::size_t length = static_cast<std::size_t>(at - start);
+        if (line.size() + length > kMaxText - 3 && at != end) {
+            line += "...";
+            break;
+        }
+        if (c == U'\n' || c == U'\t' || c == U'\r') {
+            if (!line.empty() && line.back() != ' ') line += ' ';
+        } else if (c == core::kBadCodePoint || !core::is_printable(c)) {
+            line += '?';
+        } else {
+            line.append(start, length);
+        }
+    }
+    while (!line.empty() && (line.back() == ' ' || line.back() == ':')) line.pop_back();
+    return line;
+}
+
+void Notices::error(std::int32_t code, std::string_view text) { take(rank_of(code), text); }
+
+void Notices::log(std::string_view facility, std::string_view text) {
+    // FAIL and ERROR come as error events too, but for what is suppressed there; the rest are the classes of lines that
+    // name a cause. Anything else (connection closed, partition counts) is everyday life.
+    static constexpr std::string_view kTelling[] = {"FAIL",  "ERROR",    "FATAL", "REQTMOUT", "BROKER",
+                                                    "SASL",  "SASLERR",  "SSL",   "SSLVERIFY", "KERBEROS",
+                                                    "GETPID", "PIDERR",  "TOPIC", "PROTOUFLOW", "OAUTHBEARER"};
+    for (const std::string_view telling : kTelling) {
+        if (facility == telling) return take(kLog, text);
+    }
+}
+
+void Notices::take(int rank, std::string_view text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (rank < rank_ && now - taken_ < kStale) return;
+    std::string line = clean(without_thread(text));
+    if (line.empty()) return;
+    text_ = std::move(line);
+    rank_ = rank;
+    taken_ = now;
+}
+
+void Notices::forget() {
+    text_.clear();
+    rank_ = 0;
+}
+
+}  // namespace outbox::sink::kafka

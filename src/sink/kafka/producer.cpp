@@ -1,0 +1,426 @@
+// The Kafka sink: one idempotent, gapless producer. Delivery reports, errors and log lines come as events on
+// librdkafka's main queue and are taken by collect() on the relay's thread; nothing of ours runs on librdkafka's.
+#include <librdkafka/rdkafka.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "core/buffer.hpp"
+#include "core/topic.hpp"
+#include "core/wire.hpp"
+#include "sink/kafka/attendant.hpp"
+#include "sink/kafka/codes.hpp"
+#include "sink/kafka/config.hpp"
+#include "sink/kafka/handle.hpp"
+#include "sink/kafka/notices.hpp"
+#include "sink/sink.hpp"
+
+namespace outbox::sink {
+
+namespace kafka {
+
+namespace {
+
+using core::Verdict;
+
+void* opaque_of(std::uint32_t tag) {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(tag));
+}
+std::uint32_t tag_of(const rd_kafka_message_t& message) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(message._private));
+}
+
+std::int64_t milliseconds(std::int64_t microseconds) {
+    return microseconds >= 0 ? microseconds / 1000 : -((-microseconds + 999) / 1000);
+}
+
+class Producer final : public Sink {
+public:
+    explicit Producer(const core::SinkOptions& options);
+    ~Producer() override { close(std::chrono::seconds(5)); }
+
+    Accept send(const core::Event& event, std::uint32_t tag, Refusal& why) override;
+    std::string_view destination(const core::Event& event) override;
+    void flush() override { attendant_->flush(); }
+    int fd() const override { return pipe_.read_end(); }
+    std::size_t collect(std::span<Report> out) override;
+    std::size_t outstanding() const override { return outstanding_; }
+    void purge() override;
+    bool fatal() const override { return fatal_; }
+    void inquire(std::string_view destination) override { attendant_->inquire(destination); }
+    std::string last_error() const override { return notices_.text(); }
+    std::string describe(std::int32_t code) const override;
+    std::string describe(std::int32_t code, std::string_view destination) const override;
+    bool close(std::chrono::milliseconds limit) override;
+
+private:
+    // A topic as this producer knows it. Handles live as long as the producer: librdkafka keeps the topic anyway, with
+    // the sequence numbers of its partitions.
+    struct Destination {
+        Topic handle;
+        bool proven = false;       // something was delivered to it
+        std::int32_t blocked = 0;  // code of a failure since the producer was last empty
+    };
+    struct Hash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+    using Destinations = std::unordered_map<std::string, Destination, Hash, std::equal_to<>>;
+
+    Destination* destination_of(std::string_view topic);  // nullptr: see rd_kafka_last_error()
+    Destination* destination_of(const rd_kafka_message_t& message);
+    Headers make_headers() const;
+    std::size_t wire_size(const core::Event& event) const;
+    Accept refuse(Refusal& why, std::int32_t code, std::string reason) const;
+    Accept refuse(Refusal& why, std::int32_t code, std::string_view topic, const core::Event& event) const;
+
+    bool next_event();
+    void take_error(rd_kafka_event_t* event);
+    void take_log(rd_kafka_event_t* event);
+    void look_for_failures(Destination& destination);
+    Report report_of(const rd_kafka_message_t& message);
+    void unblock();
+    void note_failure(const rd_kafka_message_t& message, Report& report);
+
+    const core::Timestamp timestamp_;
+    core::TopicTemplate template_;
+    core::Encoder encoder_;
+    core::Buffer topic_;
+    std::size_t largest_message_ = 0;
+
+    Pipe pipe_;
+    Notices notices_;
+    std::optional<Attendant> attendant_;  // owns the client
+    rd_kafka_t* rk_ = nullptr;            // nullptr: closed
+    Queue queue_;
+    Destinations destinations_;
+
+    // Reports taken off the queue and not yet handed out: first those that look_for_failures() found, then what is left
+    // of the event being read.
+    std::vector<Report> found_;
+    std::size_t found_taken_ = 0;
+    EventPtr event_;
+
+    std::size_t outstanding_ = 0;
+    std::size_t unproven_ = 0;  // destinations that are not
+    bool any_blocked_ = false;
+    bool purged_ = false;
+    bool fatal_ = false;
+    bool gone_ = false;
+};
+
+core::WireSettings wire_settings(const core::SinkOptions& options, std::string& source) {
+    source = options.source.empty() ? core::default_source(options.database) : options.source;
+    return {options.format, source};
+}
+
+core::Encoder make_encoder(const core::SinkOptions& options) {
+    std::string source;
+    return core::Encoder(wire_settings(options, source));
+}
+
+Producer::Producer(const core::SinkOptions& options)
+    : timestamp_(options.timestamp), encoder_(make_encoder(options)), notices_(secrets_of(options)) {
+    std::string error, hint;
+    if (!template_.parse(options.topic, error, hint)) throw std::runtime_error("option \"topic\": " + error);
+
+    Conf conf = make_conf(options);
+    const std::string largest = property_of(conf.get(), "message.max.bytes");
+    largest_message_ = largest.empty() ? std::numeric_limits<std::size_t>::max() : std::stoul(largest);
+
+    char text[512] = "";
+    {
+        const SignalsBlocked blocked;
+        rk_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), text, sizeof text);
+    }
+    if (rk_ == nullptr) throw std::runtime_error(notices_.clean(text));
+    [[maybe_unused]] rd_kafka_conf_t* taken = conf.release();
+    try {
+        attendant_.emplace(rk_);
+    } catch (const std::system_error& failed) {
+        rd_kafka_destroy(rk_);
+        throw std::runtime_error(std::string("no thread for the producer: ") + failed.what());
+    }
+    queue_.reset(rd_kafka_queue_get_main(rk_));
+    rd_kafka_set_log_queue(rk_, nullptr);  // to the main queue
+    rd_kafka_queue_io_event_enable(queue_.get(), pipe_.write_end(), "", 1);
+}
+
+std::string_view Producer::destination(const core::Event& event) {
+    std::string_view topic;
+    template_.expand(event, topic_, topic);
+    return topic;
+}
+
+Producer::Destination* Producer::destination_of(std::string_view topic) {
+    const auto known = destinations_.find(topic);
+    if (known != destinations_.end()) return &known->second;
+    const auto made = destinations_.try_emplace(std::string(topic)).first;
+    // The conf carries the sink's own settings for topics; the opaque leads back from a report.
+    rd_kafka_topic_conf_t* conf = rd_kafka_default_topic_conf_dup(rk_);
+    rd_kafka_topic_conf_set_opaque(conf, &made->second);
+    made->second.handle.reset(rd_kafka_topic_new(rk_, made->first.c_str(), conf));
+    if (made->second.handle) {
+        unproven_++;
+        return &made->second;
+    }
+    destinations_.erase(made);
+    return nullptr;
+}
+
+Producer::Destination* Producer::destination_of(const rd_kafka_message_t& message) {
+    if (message.rkt == nullptr) return nullptr;
+    if (void* known = rd_kafka_topic_opaque(message.rkt)) return static_cast<Destination*>(known);
+    // An inquiry about the topic came before its first event, and made the topic without the opaque.
+    const auto known = destinations_.find(std::string_view(rd_kafka_topic_name(message.rkt)));
+    return known == destinations_.end() ? nullptr : &known->second;
+}
+
+Headers Producer::make_headers() const {
+    const auto headers = encoder_.headers();
+    Headers list(rd_kafka_headers_new(headers.size()));
+    for (const core::WireHeader& header : headers) {
+        // A null pointer is a null value, an empty string is not.
+        const char* value = header.null ? nullptr : header.value.data() != nullptr ? header.value.data() : "";
+        rd_kafka_header_add(list.get(), header.name.data(), static_cast<ssize_t>(header.name.size()), value,
+                            static_cast<ssize_t>(header.value.size()));
+    }
+    return list;
+}
+
+Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why) {
+    if (rk_ == nullptr || purged_) return refuse(why, RD_KAFKA_RESP_ERR__STATE, "the producer is being replaced");
+
+    std::string_view topic;
+    if (!template_.expand(event, topic_, topic)) {
+        why = {Verdict::poison, RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION, notices_.clean(template_.explain(event))};
+        return Accept::refused;
+    }
+    if (!encoder_.encode(event)) {
+        why = {Verdict::poison, RD_KAFKA_RESP_ERR_INVALID_RECORD, "the headers are not a flat object of strings"};
+        return Accept::refused;
+    }
+    Destination* const destination = destination_of(topic);
+    if (destination == nullptr) return refuse(why, rd_kafka_last_error(), topic, event);
+    // A topic that turns up between two events of a batch must not let the second overtake the first, which failed.
+    if (!destination->proven) look_for_failures(*destination);
+    if (destination->blocked != 0) return refuse(why, destination->blocked, topic, event);
+
+    Headers headers = make_headers();
+    const core::Bytes value = encoder_.value();
+    // 0 lets librdkafka take the time of sending.
+    const std::int64_t time = timestamp_ == core::Timestamp::created ? milliseconds(event.created_at) : 0;
+    const rd_kafka_resp_err_t code = rd_kafka_producev(
+        rk_, RD_KAFKA_V_RKT(destination->handle.get()), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+        RD_KAFKA_V_KEY(const_cast<char*>(event.aggregate_id.data()), event.aggregate_id.size()),
+        RD_KAFKA_V_VALUE(const_cast<char*>(value.data()), value.size()), RD_KAFKA_V_HEADERS(headers.get()),
+        RD_KAFKA_V_TIMESTAMP(time),
+        RD_KAFKA_V_OPAQUE(opaque_of(tag)), RD_KAFKA_V_END);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        [[maybe_unused]] rd_kafka_headers_t* taken = headers.release();
+        outstanding_++;
+        return Accept::queued;
+    }
+    if (code == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
+        if (outstanding_ != 0) return Accept::full;
+        // Nothing is in the queue and still it does not fit.
+        why = {Verdict::poison, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+               std::string(topic) + ": the event needs " + std::to_string(wire_size(event)) +
+                   " bytes, more than the sink's queue.buffering.max.kbytes"};
+        return Accept::refused;
+    }
+    if (code == RD_KAFKA_RESP_ERR__FATAL) fatal_ = true;
+    return refuse(why, code, topic, event);
+}
+
+std::size_t Producer::wire_size(const core::Event& event) const {
+    std::size_t size = encoder_.value().size() + event.aggregate_id.size();
+    for (const core::WireHeader& header : encoder_.headers()) size += header.name.size() + header.value.size();
+    return size;
+}
+
+Accept Producer::refuse(Refusal& why, std::int32_t code, std::string reason) const {
+    why = {core::verdict_of(code), code, std::move(reason)};
+    return Accept::refused;
+}
+
+Accept Producer::refuse(Refusal& why, std::int32_t code, std::string_view topic, const core::Event& event) const {
+    why.code = code;
+    why.verdict = core::verdict_of(code, template_.is_fixed() && topic == template_.text());
+    if (code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) {
+        why.reason = notices_.clean(std::string(topic) + ": the event has " + std::to_string(wire_size(event)) +
+                                    " bytes, more than the sink's message.max.bytes (" +
+                                    std::to_string(largest_message_) + ") allows");
+    } else {
+        why.reason = describe(code, topic);
+    }
+    return Accept::refused;
+}
+
+// ---- reports -----------------------------------------------------------------------------------------------
+
+// The next event with delivery reports becomes event_; errors and log lines before it are served. False: none.
+bool Producer::next_event() {
+    for (;;) {
+        event_.reset(rd_kafka_queue_poll(queue_.get(), 0));
+        if (!event_) return false;
+        switch (rd_kafka_event_type(event_.get())) {
+            case RD_KAFKA_EVENT_DR: return true;
+            case RD_KAFKA_EVENT_ERROR: take_error(event_.get()); break;
+            case RD_KAFKA_EVENT_LOG: take_log(event_.get()); break;
+            default: break;
+        }
+    }
+}
+
+void Producer::take_error(rd_kafka_event_t* event) {
+    rd_kafka_resp_err_t code = rd_kafka_event_error(event);
+    const char* said = rd_kafka_event_error_string(event);
+    if (code == RD_KAFKA_RESP_ERR__FATAL) {
+        fatal_ = true;
+        char text[512] = "";
+        const rd_kafka_resp_err_t cause = rd_kafka_fatal_error(rk_, text, sizeof text);
+        notices_.error(code, std::string(rd_kafka_err2name(cause)) + ": " + text);
+        return;
+    }
+    notices_.error(code, said != nullptr ? said : rd_kafka_err2str(code));
+}
+
+void Producer::take_log(rd_kafka_event_t* event) {
+    const char* facility = nullptr;
+    const char* text = nullptr;
+    int level = 0;
+    if (rd_kafka_event_log(event, &facility, &text, &level) == 0 && facility != nullptr && text != nullptr) {
+        notices_.log(facility, text);
+    }
+}
+
+Report Producer::report_of(const rd_kafka_message_t& message) {
+    Report report{tag_of(message), Verdict::delivered, message.err};
+    if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        note_failure(message, report);
+        return report;
+    }
+    notices_.clear();
+    if (unproven_ != 0) {
+        Destination* const destination = destination_of(message);
+        if (destination != nullptr && !destination->proven) {
+            destination->proven = true;
+            unproven_--;
+        }
+    }
+    return report;
+}
+
+void Producer::note_failure(const rd_kafka_message_t& message, Report& report) {
+    const char* topic = message.rkt != nullptr ? rd_kafka_topic_name(message.rkt) : "";
+    report.verdict = core::verdict_of(message.err, template_.is_fixed() && topic == template_.text());
+    // A message that waits to be sent again is purged from the queue too.
+    if (report.verdict == Verdict::unsent && rd_kafka_message_status(&message) != RD_KAFKA_MSG_STATUS_NOT_PERSISTED) {
+        report.verdict = Verdict::unknown;
+    }
+    // A refused request makes a gapless producer fatal; the event that says so may come later than the reports.
+    if (rd_kafka_fatal_error(rk_, nullptr, 0) != RD_KAFKA_RESP_ERR_NO_ERROR) fatal_ = true;
+    if (Destination* const destination = destination_of(message)) {
+        if (destination->proven) unproven_++;
+        destination->proven = false;
+        destination->blocked = message.err;
+        any_blocked_ = true;
+    }
+}
+
+// The producer is empty: nothing is left that a new event could overtake.
+void Producer::unblock() {
+    for (auto& [name, destination] : destinations_) destination.blocked = 0;
+    any_blocked_ = false;
+}
+
+// Takes what reports there are so that a failure of this topic is known before anything more goes to it.
+void Producer::look_for_failures(Destination& destination) {
+    if (outstanding_ == 0 || destination.blocked != 0) return;
+    const rd_kafka_message_t* messages[64];
+    while (event_ || next_event()) {
+        while (const std::size_t count = rd_kafka_event_message_array(event_.get(), messages, std::size(messages))) {
+            for (std::size_t i = 0; i < count; i++) found_.push_back(report_of(*messages[i]));
+        }
+        event_.reset();
+    }
+    if (found_.size() > found_taken_) pipe_.ring();  // the queue will not tell of them again
+}
+
+std::size_t Producer::collect(std::span<Report> out) {
+    if (rk_ == nullptr) return 0;
+    pipe_.read_dry();  // before the queue: what comes after rings again
+    std::size_t count = 0;
+    while (found_taken_ < found_.size() && count < out.size()) out[count++] = found_[found_taken_++];
+    if (found_taken_ == found_.size()) {
+        found_.clear();
+        found_taken_ = 0;
+    }
+
+    const rd_kafka_message_t* messages[256];
+    while (count < out.size() && (event_ || next_event())) {
+        const std::size_t room = std::min(std::size(messages), out.size() - count);
+        const std::size_t taken = rd_kafka_event_message_array(event_.get(), messages, room);
+        for (std::size_t i = 0; i < taken; i++) out[count++] = report_of(*messages[i]);
+        if (taken < room) event_.reset();
+    }
+    if (count == out.size()) pipe_.ring();  // there may be more, and nothing else would say so
+    outstanding_ -= count;
+    if (outstanding_ == 0 && any_blocked_) unblock();
+    return count;
+}
+
+void Producer::purge() {
+    if (rk_ == nullptr || purged_) return;
+    purged_ = true;
+    rd_kafka_purge(rk_, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+}
+
+// ---- words -------------------------------------------------------------------------------------------------
+
+std::string Producer::describe(std::int32_t code) const {
+    if (tells_nothing(code) && !notices_.text().empty()) return notices_.text();
+    return words_of(code);
+}
+
+std::string Producer::describe(std::int32_t code, std::string_view destination) const {
+    std::string words;
+    if (tells_nothing(code)) {
+        words = attendant_->finding(destination);
+        // What concerns all topics needs no topic's name.
+        if (words.empty() && !notices_.text().empty()) return notices_.text();
+    }
+    if (words.empty()) words = words_of(code);
+    return notices_.clean(std::string(destination) + ": " + words);
+}
+
+// ---- the end -----------------------------------------------------------------------------------------------
+
+bool Producer::close(std::chrono::milliseconds limit) {
+    if (rk_ == nullptr) return gone_;
+    // Everything that refers to the client first, the descriptor before its pipe.
+    event_.reset();
+    destinations_.clear();
+    rd_kafka_queue_io_event_enable(queue_.get(), -1, nullptr, 0);
+    queue_.reset();
+    rk_ = nullptr;
+    outstanding_ = 0;
+    gone_ = attendant_->destroy(limit);
+    return gone_;
+}
+
+}  // namespace
+
+}  // namespace kafka
+
+std::unique_ptr<Sink> make_kafka(const core::SinkOptions& options) {
+    return std::make_unique<kafka::Producer>(options);
+}
+
+}  // namespace outbox::sink

@@ -1,0 +1,131 @@
+// A sink as the relay sees it: events go in, delivery reports come out. The relay does not know
+// which kind it has. One Sink object is one producer: after a fatal error or purge() it is
+// destroyed and a new one is made, so a late report can never reach a newer batch.
+//
+// Not thread-safe: one thread (the relay's) calls everything. Nothing here blocks for longer than
+// its argument says, nothing calls PostgreSQL.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/event.hpp"
+#include "core/options.hpp"
+#include "core/verdict.hpp"
+
+namespace outbox::sink {
+
+// What became of one event. `tag` is the caller's number for it, given to send().
+struct Report {
+    std::uint32_t tag = 0;
+    core::Verdict verdict = core::Verdict::delivered;
+    std::int32_t code = 0;  // the sink's own error code (Kafka: rd_kafka_resp_err_t); 0: none
+};
+
+enum class Accept {
+    queued,   // a Report will come, for every queued event exactly one, whatever happens
+    full,     // back-pressure: collect() some reports, then try again; no Report comes
+    refused,  // not taken: `Refusal` says why; no Report comes
+};
+
+// Poison is the event's own fault. Any other verdict says what the same code says in a report: retry (this destination
+// for now), outage, fatal (then fatal() is true).
+struct Refusal {
+    core::Verdict verdict = core::Verdict::poison;
+    std::int32_t code = 0;
+    std::string reason;  // for last_error: names topic, sizes and limits; no secrets
+};
+
+class Sink {
+public:
+    virtual ~Sink() = default;  // tears down; may block: call close() first
+
+    // Queue one event. The event's bytes are copied before it returns.
+    virtual Accept send(const core::Event& event, std::uint32_t tag, Refusal& why) = 0;
+
+    // The destination an event goes to (Kafka: its topic): with the aggregate_id the ordering key.
+    // The view lives until the next call.
+    virtual std::string_view destination(const core::Event& event) = 0;
+
+    // No more events come for now: do not linger for a fuller request.
+    virtual void flush() = 0;
+
+    // A non-blocking descriptor that is readable when collect() may have something to do.
+    virtual int fd() const = 0;
+
+    // Take what reports there are, at most out.size(); returns their number. Serves errors and logs
+    // too. Non-blocking.
+    virtual std::size_t collect(std::span<Report> out) = 0;
+
+    // Events queued and not yet reported.
+    virtual std::size_t outstanding() const = 0;
+
+    // Fail what is queued and in flight, at once; the reports (Verdict::unsent for what never left,
+    // Verdict::unknown for what may be there) come through collect() as usual within milliseconds.
+    // After that the object only takes collect() and close().
+    virtual void purge() = 0;
+
+    // Something waits for longer than it should: find out, in the background, what is wrong with that destination. The
+    // answer shows in describe(code, destination). Cheap to call again and again.
+    virtual void inquire(std::string_view destination) { (void)destination; }
+
+    // The producer will never deliver again (fatal error): collect what is left, destroy, make a new one.
+    virtual bool fatal() const = 0;
+
+    // The newest error that concerns the sink as a whole or the given code, in words an operator
+    // understands (the real cause: "Broker: Topic authorization failed: payments", not "timed out").
+    // Empty when there was none since the last delivered report.
+    virtual std::string last_error() const = 0;
+    virtual std::string describe(std::int32_t code) const = 0;
+    virtual std::string describe(std::int32_t code, std::string_view destination) const {
+        (void)destination;
+        return describe(code);
+    }
+
+    // Whether the sink answers a request within `limit` (blocks that long at most): tells a stuck topic from an outage.
+    virtual bool reachable(std::chrono::milliseconds limit) {
+        (void)limit;
+        return false;
+    }
+
+    // Destroy the producer in at most `limit`: true when it is gone, false when a helper thread still
+    // sits in a name lookup (then the process must leave by _exit, see ENGINEERING rule in src/README.md).
+    virtual bool close(std::chrono::milliseconds limit) = 0;
+};
+
+using Clock = std::chrono::steady_clock;
+
+// Makes a Kafka sink. Throws std::runtime_error with a message that names the option, never a secret.
+// All signals are blocked around thread creation.
+std::unique_ptr<Sink> make_kafka(const core::SinkOptions& options);
+
+// outbox.test_sink: one row per check ("reachable", "credentials", "topic payments", "may write").
+struct Check {
+    std::string name;
+    bool ok = false;
+    std::string detail;  // what was wrong, and what to do
+};
+// `cancelled` is polled at least every 100 ms; returns early when it says true.
+std::vector<Check> test_kafka(const core::SinkOptions& options, std::chrono::milliseconds limit,
+                              bool (*cancelled)());
+
+// What the validator asks of a Kafka server or user-mapping option before it is stored.
+enum class PropertyClass { free, ours, restricted_nobody, restricted_program, restricted_files, unknown };
+struct PropertyVerdict {
+    PropertyClass what = PropertyClass::unknown;
+    std::string property;  // canonical librdkafka name ("sasl.password" for sasl_password)
+    bool secret = false;   // belongs in the user mapping
+    std::string error;     // for unknown names and bad values: what librdkafka said, without the value
+    std::string hint;
+};
+// The class is decided by our table before librdkafka sees anything; the value is tried on a scratch
+// configuration only when the class allows the caller to set it (`allow_program`, `allow_files`).
+PropertyVerdict check_property(std::string_view option, std::string_view value, bool allow_program, bool allow_files);
+
+}  // namespace outbox::sink
