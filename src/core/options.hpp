@@ -39,6 +39,8 @@ struct SinkOptions {
 
     // Properties of the client library, canonical names (dots), server's first, then user mapping's.
     std::vector<std::pair<std::string, std::string>> properties;
+
+    bool operator==(const SinkOptions&) const = default;
 };
 
 struct OptionError {
