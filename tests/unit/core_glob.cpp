@@ -53,6 +53,7 @@ TEST(Glob, AQuestionMarkIsOneCharacterNotOneByte) {
     EXPECT_FALSE(glob_matches("к??ю*", "ключ"));
     EXPECT_TRUE(glob_matches("к?юч", "ключ"));
     EXPECT_TRUE(glob_matches("*?ч", "ключ"));
+    EXPECT_FALSE(glob_matches("*??c*", "€cd")) << "a star does not stop within a character";
 }
 
 TEST(Glob, ManyStarsDoNotExplode) {
