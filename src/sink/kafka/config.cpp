@@ -91,7 +91,8 @@ Conf make_conf(const core::SinkOptions& options) {
     // A broker that comes back is noticed within a second, not within ten.
     set(conf.get(), "reconnect.backoff.max.ms", "1000", secrets);
 
-    for (const auto& [name, value] : options.properties) {
+    for (const auto& [option, value] : options.properties) {
+        const std::string name = property_name(option);
         if (name == kPasswordFile) {
             set(conf.get(), "sasl.password", read_password(value), secrets);
             continue;
