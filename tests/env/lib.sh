@@ -1,5 +1,5 @@
 # Sourced by the scripts beside it: where things are, and the few verbs that they share.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # Everything that the tests download, build or write lives below this directory; delete it to start afresh.

@@ -200,8 +200,11 @@ class Kafka:
         finally:
             env.remove_tree(self.dir)
 
-    __enter__ = lambda self: self
-    __exit__ = lambda self, *_: self.close()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     def log(self):
         try:

@@ -94,5 +94,8 @@ class Mock:
     def log(self):
         return self.logfile.read_text(errors="replace") if self.logfile.exists() else ""
 
-    __enter__ = lambda self: self
-    __exit__ = lambda self, *_: self.close()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

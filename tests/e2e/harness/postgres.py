@@ -226,8 +226,11 @@ class Postgres:
                 self.kill()
             env.remove_tree(self.dir)
 
-    __enter__ = lambda self: self
-    __exit__ = lambda self, *_: self.close()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     # ---- using ---------------------------------------------------------------------------------------------------
 
