@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "sink/kafka/codes.hpp"
 #include "sink/kafka/handle.hpp"
 
 namespace outbox::sink::kafka {
@@ -14,27 +15,30 @@ struct ReleaseMetadata {
     void operator()(const struct rd_kafka_metadata* metadata) const noexcept { rd_kafka_metadata_destroy(metadata); }
 };
 
-std::string partitions_finding(const rd_kafka_metadata_topic& topic) {
-    int leaderless = 0;
+std::string thin_partition(const rd_kafka_metadata_topic& topic) {
     const rd_kafka_metadata_partition* thin = nullptr;
     for (int i = 0; i < topic.partition_cnt; i++) {
         const rd_kafka_metadata_partition& partition = topic.partitions[i];
-        if (partition.leader < 0) leaderless++;
         if (partition.isr_cnt < partition.replica_cnt && (thin == nullptr || partition.isr_cnt < thin->isr_cnt)) {
             thin = &partition;
         }
     }
-    if (leaderless != 0) {
-        return std::to_string(leaderless) + " of " + std::to_string(topic.partition_cnt) + " partitions have no leader";
-    }
-    if (thin != nullptr) {
-        return "partition " + std::to_string(thin->id) + " has " + std::to_string(thin->isr_cnt) + " of " +
-               std::to_string(thin->replica_cnt) + " replicas in sync";
-    }
-    return {};
+    if (thin == nullptr) return {};
+    return "partition " + std::to_string(thin->id) + " has " + std::to_string(thin->isr_cnt) + " of " +
+           std::to_string(thin->replica_cnt) + " replicas in sync";
 }
 
 }  // namespace
+
+std::string topic_words(const rd_kafka_metadata_topic& topic) {
+    if (topic.err != RD_KAFKA_RESP_ERR_NO_ERROR) return words_of(topic.err);
+    int leaderless = 0;
+    for (int i = 0; i < topic.partition_cnt; i++) {
+        if (topic.partitions[i].leader < 0) leaderless++;
+    }
+    if (leaderless == 0) return {};
+    return std::to_string(leaderless) + " of " + std::to_string(topic.partition_cnt) + " partitions have no leader";
+}
 
 std::string metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeout_ms) {
     const Topic handle(rd_kafka_topic_new(rk, topic.c_str(), nullptr));
@@ -46,8 +50,8 @@ std::string metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeo
     for (int i = 0; i < metadata->topic_cnt; i++) {
         const rd_kafka_metadata_topic& found = metadata->topics[i];
         if (topic != found.topic) continue;
-        if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) return rd_kafka_err2str(found.err);
-        return partitions_finding(found);
+        std::string words = topic_words(found);
+        return words.empty() ? thin_partition(found) : words;
     }
     return {};
 }

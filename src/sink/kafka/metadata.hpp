@@ -4,11 +4,16 @@
 #include <string>
 
 struct rd_kafka_s;
+struct rd_kafka_metadata_topic;
 
 namespace outbox::sink::kafka {
 
 // Asks the cluster (waits up to timeout_ms) what is wrong with a topic: its own error, partitions without a leader,
 // replicas out of sync, or that no broker answered. Empty: nothing. Not for the relay's thread.
 std::string metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeout_ms);
+
+// The same of an answer that is there: its error, or partitions without a leader. Nothing about replicas, which are no
+// reason not to begin.
+std::string topic_words(const rd_kafka_metadata_topic& topic);
 
 }  // namespace outbox::sink::kafka
