@@ -31,16 +31,39 @@ std::string_view utf8(text *t)
 
 text *text_or_null(Datum value, bool null) { return null ? nullptr : DatumGetTextPP(value); }
 
+// In a database that is not UTF8 text may have no equivalent there (SQL_ASCII: any bytes). Better here, where the caller can
+// do something about it, than in a relay.
+text *convertible(text *t, const char *argument)
+{
+    pg::boundary([=] {
+        try {
+            pg::call([=] { (void) utf8(t); });
+        } catch (pg::Error &error) {
+            error.detail = error.message;
+            error.message = std::string("argument \"") + argument + "\" cannot be converted to UTF-8";
+            error.hint = "Events are sent in UTF-8.";
+            throw;
+        }
+    });
+    return t;
+}
+
 // Checks the event alone, never the sinks; raises an error that names the argument.
 void check(const Datum *values, const bool *nulls)
 {
     using namespace pg;
-    auto column = [&](EventColumn c) { return utf8(text_or_null(values[c - 1], nulls[c - 1])); };
+    bool convert = GetDatabaseEncoding() != PG_UTF8;
+    auto column = [&](EventColumn c, const char *argument) {
+        text *t = text_or_null(values[c - 1], nulls[c - 1]);
+        return utf8(convert && t != nullptr ? convertible(t, argument) : t);
+    };
     core::Event event;
-    event.aggregate_type = column(kAggregateType);
-    event.aggregate_id = column(kAggregateId);
-    event.event_type = column(kEventType);
-    event.topic = column(kTopic);
+    event.aggregate_type = column(kAggregateType, "aggregate_type");
+    event.aggregate_id = column(kAggregateId, "aggregate_id");
+    event.event_type = column(kEventType, "event_type");
+    event.topic = column(kTopic, "topic");
+    if (convert)
+        (void) column(kPayload, "payload");
     // The payload's content is not looked at: its size is enough, and a toasted one is not fetched.
     if (!nulls[kPayload - 1])
         event.payload = core::Bytes("", toast_raw_datum_size(values[kPayload - 1]) - VARHDRSZ);
@@ -49,7 +72,8 @@ void check(const Datum *values, const bool *nulls)
     if (!nulls[kHeaders - 1]) {
         Jsonb *jsonb = DatumGetJsonbP(values[kHeaders - 1]);
         char *headers = JsonbToCString(nullptr, &jsonb->root, VARSIZE(jsonb));
-        event.headers = utf8(cstring_to_text(headers));
+        text *t = cstring_to_text(headers);
+        event.headers = utf8(convert ? convertible(t, "headers") : t);
     }
     std::size_t limit = static_cast<std::size_t>(settings::max_event_size);
     pg::boundary([&] {
@@ -104,6 +128,34 @@ const Signature *signature(FunctionCallInfo fcinfo)
     return s;
 }
 
+// Values that a column's default gave to the row at hand: how the trigger tells an INSERT's row from one that a restore
+// brings, which comes with all its columns. Each is good for one row.
+int64 default_id = 0;
+int16 default_segment = -1;
+
+bool take_default_id(Datum value, bool null)
+{
+    bool taken = !null && DatumGetInt64(value) == default_id;
+    default_id = 0;
+    return taken;
+}
+
+bool take_default_segment(Datum value, bool null)
+{
+    bool taken = !null && DatumGetInt16(value) == default_segment;
+    default_segment = -1;
+    return taken;
+}
+
+TimestampTz checked_time(TimestampTz deliver_at)
+{
+    if (TIMESTAMP_NOT_FINITE(deliver_at))
+        ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("deliver_at must be a time that comes"));
+    return deliver_at;
+}
+
+bool is_current_xid(Datum value) { return FullTransactionIdEquals(DatumGetFullTransactionId(value), GetTopFullTransactionId()); }
+
 Datum key_text(::Oid type, Datum value)
 {
     switch (type) {
@@ -121,6 +173,8 @@ PG_FUNCTION_INFO_V1(outbox_add_event);
 PGDLLEXPORT Datum outbox_add_event(PG_FUNCTION_ARGS)
 {
     using namespace pg;
+    PreventCommandIfReadOnly("outbox.add_event()");
+    PreventCommandIfParallelMode("outbox.add_event()");
     const Signature *s = signature(fcinfo);
     Datum values[kEventColumns] = {};
     bool nulls[kEventColumns];
@@ -150,43 +204,51 @@ PGDLLEXPORT Datum outbox_add_event(PG_FUNCTION_ARGS)
     if (!PG_ARGISNULL(5))
         set(kHeaders, PG_GETARG_DATUM(5));
     check(values, nulls);
-    if (!PG_ARGISNULL(6))
-        ereport(ERROR, errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("argument \"deliver_at\": scheduled events are not available yet"));
     set(kEventId, PG_ARGISNULL(7) ? new_event_id() : PG_GETARG_DATUM(7));
 
-    if (settings::lock_keys && !nulls[kAggregateId - 1])
+    char table[NAMEDATALEN] = "scheduled";
+    if (!PG_ARGISNULL(6))
+        set(kDeliverAt, TimestampTzGetDatum(checked_time(PG_GETARG_TIMESTAMPTZ(6))));
+    else if (settings::lock_keys && !nulls[kAggregateId - 1])
         lock_key(DatumGetTextPP(values[kAggregateId - 1]));
     set(kId, Int64GetDatum(draw_id()));
     set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
-    int16 segment = current_segment();
-    set(kSegment, Int16GetDatum(segment));
+    if (PG_ARGISNULL(6)) {
+        int16 segment = current_segment();
+        set(kSegment, Int16GetDatum(segment));
+        snprintf(table, sizeof table, "events_%d", segment);
+    }
     set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
-    char partition[NAMEDATALEN];
-    snprintf(partition, sizeof partition, "events_%d", segment);
-    insert_event(outbox_relation(partition), values, nulls);
+    insert_event(outbox_relation(table), values, nulls);
     wake_at_commit();
     PG_RETURN_DATUM(values[kEventId - 1]);
 }
 
-// BEFORE INSERT on each partition.
-PG_FUNCTION_INFO_V1(outbox_check_event);
-PGDLLEXPORT Datum outbox_check_event(PG_FUNCTION_ARGS)
+// BEFORE INSERT on each partition, and on outbox.scheduled.
+static Datum checked_row(FunctionCallInfo fcinfo, bool scheduled)
 {
     using namespace pg;
     if (!CALLED_AS_TRIGGER(fcinfo))
-        ereport(ERROR, errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("outbox.check_event is a trigger function"));
+        ereport(ERROR, errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("this is a trigger function"));
     auto *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
     TupleDesc desc = RelationGetDescr(trigger->tg_relation);
     Datum values[kEventColumns];
     bool nulls[kEventColumns];
     if (desc->natts != kEventColumns)
-        elog(ERROR, "outbox.events has %d columns, the library knows %d: ALTER EXTENSION outbox UPDATE", desc->natts, kEventColumns);
+        elog(ERROR, "%s has %d columns, the library knows %d: ALTER EXTENSION outbox UPDATE", RelationGetRelationName(trigger->tg_relation),
+             desc->natts, kEventColumns);
     heap_deform_tuple(trigger->tg_trigtuple, desc, values, nulls);
 
-    // A row with another transaction's id is one that a restore brings: it was checked when it was written.
-    FullTransactionId xid = GetTopFullTransactionId();
-    if (!nulls[kXid - 1] && !FullTransactionIdEquals(DatumGetFullTransactionId(values[kXid - 1]), xid))
+    // What a restore brings was checked when it was written: a row with another transaction's id or, should that happen to
+    // be ours, one of which nothing is a default. Only the tables' owner can write such rows.
+    bool id_given = !take_default_id(values[kId - 1], nulls[kId - 1]);
+    bool segment_given = scheduled || !take_default_segment(values[kSegment - 1], nulls[kSegment - 1]);
+    bool restored = !nulls[kXid - 1] && (!is_current_xid(values[kXid - 1]) || (id_given && segment_given && !nulls[kId - 1]));
+    if (restored)
         return PointerGetDatum(trigger->tg_trigtuple);
+    if (segment_given && !scheduled)
+        ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("segment is given by the server"),
+                errhint("Leave the column out of the INSERT."));
 
     if (!nulls[kPayload - 1] && !nulls[kPayloadBytes - 1])
         ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload and payload_bytes are both set"),
@@ -202,32 +264,42 @@ PGDLLEXPORT Datum outbox_check_event(PG_FUNCTION_ARGS)
         replace[column - 1] = value;
         replaced[column - 1] = true;
     };
-    if (nulls[kSegment - 1] || DatumGetInt16(values[kSegment - 1]) != last_read_segment())
-        ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("segment is given by the server"),
-                errhint("Leave the column out of the INSERT."));
+    if (scheduled && !nulls[kDeliverAt - 1])
+        (void) checked_time(DatumGetTimestampTz(values[kDeliverAt - 1]));
     if (nulls[kEventId - 1])
         set(kEventId, new_event_id());
     if (nulls[kXid - 1])
-        set(kXid, FullTransactionIdGetDatum(xid));
-    bool locked = settings::lock_keys && !nulls[kAggregateId - 1];
+        set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    bool locked = !scheduled && settings::lock_keys && !nulls[kAggregateId - 1];
     if (locked)
         lock_key(DatumGetTextPP(values[kAggregateId - 1]));
     // Whoever waited for a key's lock needs an id above that of the event that it waited for.
-    if (locked || nulls[kId - 1] || DatumGetInt64(values[kId - 1]) != last_drawn_id())
+    if (locked || id_given)
         set(kId, Int64GetDatum(draw_id()));
     set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
     wake_at_commit();
     return PointerGetDatum(heap_modify_tuple(trigger->tg_trigtuple, desc, replace, replace_null, replaced));
 }
 
+PG_FUNCTION_INFO_V1(outbox_check_event);
+PGDLLEXPORT Datum outbox_check_event(PG_FUNCTION_ARGS) { return checked_row(fcinfo, false); }
+
+PG_FUNCTION_INFO_V1(outbox_check_scheduled);
+PGDLLEXPORT Datum outbox_check_scheduled(PG_FUNCTION_ARGS) { return checked_row(fcinfo, true); }
+
 PG_FUNCTION_INFO_V1(outbox_next_id);
-PGDLLEXPORT Datum outbox_next_id(PG_FUNCTION_ARGS) { PG_RETURN_INT64(pg::draw_id()); }
+PGDLLEXPORT Datum outbox_next_id(PG_FUNCTION_ARGS)
+{
+    default_id = pg::draw_id();
+    PG_RETURN_INT64(default_id);
+}
 
 PG_FUNCTION_INFO_V1(outbox_current_segment);
 PGDLLEXPORT Datum outbox_current_segment(PG_FUNCTION_ARGS)
 {
     (void) GetTopTransactionId();  // the segment is read after the transaction has its id: see outbox.segments.fence
-    PG_RETURN_INT16(pg::current_segment());
+    default_segment = pg::current_segment();
+    PG_RETURN_INT16(default_segment);
 }
 
 PG_FUNCTION_INFO_V1(outbox_new_event_id);

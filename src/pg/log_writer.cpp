@@ -10,8 +10,6 @@ extern "C" {
 namespace outbox::pg {
 
 bool retention_truncates = false;
-static int64 drawn_id;
-static int16 read_segment = -1;
 
 ::Oid outbox_schema()
 {
@@ -34,11 +32,8 @@ static int16 read_segment = -1;
 int64 draw_id()
 {
     (void) GetTopTransactionId();
-    drawn_id = nextval_internal(outbox_relation("events_id_seq"), false);
-    return drawn_id;
+    return nextval_internal(outbox_relation("events_id_seq"), false);
 }
-
-int64 last_drawn_id() { return drawn_id; }
 
 // A sequence's relation has one tuple. Reading it there takes no privilege and no snapshot: the turn moves for every
 // writer at once.
@@ -59,11 +54,8 @@ static int64 sequence_last_value(::Oid sequence)
 
 int16 current_segment()
 {
-    read_segment = static_cast<int16>(sequence_last_value(outbox_relation("turn")) % kSegments);
-    return read_segment;
+    return static_cast<int16>(sequence_last_value(outbox_relation("turn")) % kSegments);
 }
-
-int16 last_read_segment() { return read_segment; }
 
 Datum new_event_id()
 {

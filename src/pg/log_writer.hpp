@@ -20,9 +20,7 @@ inline constexpr int kEventColumns = 12;
 // The transaction gets its id first and the event its id after: an event of a transaction that had no id when a
 // relay read can only have an id above what the relay has seen (src/README.md, "What is pending").
 int64 draw_id();
-int64 last_drawn_id();
 int16 current_segment();               // read after draw_id() has assigned the transaction id
-int16 last_read_segment();
 Datum new_event_id();                  // uuid, palloc'd
 
 // Advisory lock on the key until the end of the transaction (outbox.lock_keys).
