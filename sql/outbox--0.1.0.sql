@@ -107,6 +107,21 @@ COMMENT ON TABLE outbox.segments IS 'A row per turn of the ring of segments';
 COMMENT ON COLUMN outbox.segments.fence IS 'Transactions from this one on cannot write to the turn; NULL: it is the current one';
 INSERT INTO outbox.segments (turn, segment) VALUES (0, 0);
 
+-- A row comes with its fence only from a dump. It replaces what this script inserted, and the fence, another cluster's
+-- transaction id, becomes this one's.
+CREATE FUNCTION outbox.restore_segment() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    DELETE FROM outbox.segments WHERE turn = NEW.turn;
+    IF NEW.fence IS NOT NULL THEN
+        NEW.fence := pg_catalog.pg_current_xact_id();
+    END IF;
+    RETURN NEW;
+END $$;
+COMMENT ON FUNCTION outbox.restore_segment() IS 'Lets a dump bring its rows of outbox.segments';
+CREATE TRIGGER restore_segment BEFORE INSERT ON outbox.segments FOR EACH ROW EXECUTE FUNCTION outbox.restore_segment();
+
 -- =====================================================================================================================
 -- Sinks, lanes, progress
 -- =====================================================================================================================
@@ -154,6 +169,10 @@ CREATE TABLE outbox.progress (
     recorded_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (sink_id, epoch, lane, batch)
 );
+-- Relays delete old rows in bulk. Waiting for a fifth of the table (the default) would keep it several times as large as
+-- its live rows; a fixed number of dead ones keeps it small, and VACUUM of so small a table costs next to nothing.
+ALTER TABLE outbox.progress SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000);
 COMMENT ON TABLE outbox.progress IS 'How far each lane has come: one row per batch, the newest counts';
 
 CREATE TABLE outbox.lane_changes (
@@ -167,7 +186,7 @@ CREATE TABLE outbox.lane_changes (
 COMMENT ON TABLE outbox.lane_changes IS 'A change of a sink''s lanes under way: all old lanes stop at this point, there the new ones start';
 
 -- =====================================================================================================================
--- Parked, discarded, inbox
+-- Parked, discarded, scheduled, inbox
 -- =====================================================================================================================
 
 CREATE TABLE outbox.parked_events (
@@ -190,7 +209,12 @@ CREATE TABLE outbox.parked_events (
     parked_at       timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (sink_id, id)
 );
-CREATE INDEX parked_events_key ON outbox.parked_events (sink_id, destination, aggregate_id, id);
+-- A hash index: keys can be longer than a btree's entries may be.
+CREATE INDEX parked_events_key ON outbox.parked_events USING hash (aggregate_id);
+CREATE INDEX parked_events_event_id ON outbox.parked_events (event_id);
+-- In trouble it grows and empties again, with an update per attempt: as for outbox.progress.
+ALTER TABLE outbox.parked_events SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
 CREATE INDEX parked_events_due ON outbox.parked_events (sink_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 COMMENT ON TABLE outbox.parked_events IS 'Events that could not be delivered, each with its own copy of the event';
 
@@ -207,7 +231,40 @@ CREATE TABLE outbox.discarded (
     discarded_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 CREATE INDEX discarded_event_id ON outbox.discarded (event_id);
+-- Has no key; rows may be deleted by hand even where a publication has all tables.
+ALTER TABLE outbox.discarded REPLICA IDENTITY FULL;
 COMMENT ON TABLE outbox.discarded IS 'What was discarded or cancelled: by whom, when, why';
+COMMENT ON COLUMN outbox.discarded.sink IS 'The sink that the event was discarded for; NULL: it was cancelled before it was due';
+COMMENT ON COLUMN outbox.discarded.action IS 'discarded or cancelled';
+COMMENT ON COLUMN outbox.discarded.discarded_by IS 'session_user';
+
+CREATE TABLE outbox.scheduled (
+    id             bigint      NOT NULL DEFAULT outbox.next_id() PRIMARY KEY,
+    xid            xid8        NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    event_id       uuid        NOT NULL DEFAULT outbox.new_event_id(),
+    aggregate_type text,
+    aggregate_id   text,
+    event_type     text        NOT NULL,
+    payload        json,
+    payload_bytes  bytea,
+    headers        jsonb,
+    topic          text,
+    created_at     timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    deliver_at     timestamptz NOT NULL
+);
+CREATE INDEX scheduled_due ON outbox.scheduled (deliver_at, id);
+CREATE INDEX scheduled_event_id ON outbox.scheduled (event_id);
+-- Every row is deleted once: a queue, as for outbox.progress.
+ALTER TABLE outbox.scheduled SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 1000);
+COMMENT ON TABLE outbox.scheduled IS 'Events that wait for their time: then they move to outbox.events with a new id. Columns as there';
+COMMENT ON COLUMN outbox.scheduled.deliver_at IS 'When the event becomes an ordinary one';
+
+CREATE FUNCTION outbox.check_scheduled() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_check_scheduled';
+COMMENT ON FUNCTION outbox.check_scheduled() IS 'As outbox.check_event, for outbox.scheduled';
+CREATE TRIGGER check_scheduled BEFORE INSERT ON outbox.scheduled FOR EACH ROW EXECUTE FUNCTION outbox.check_scheduled();
+ALTER TABLE outbox.scheduled ENABLE ALWAYS TRIGGER check_scheduled;
 
 CREATE TABLE outbox.inbox (
     consumer   text        NOT NULL,
@@ -362,3 +419,488 @@ SELECT s.name AS sink, p.id, p.event_id, p.aggregate_id, p.destination AS topic,
        p.last_error, p.parked_at, p.aggregate_type, p.event_type, p.payload, p.payload_bytes, p.headers, p.created_at
 FROM outbox.parked_events p JOIN outbox.sinks s USING (sink_id);
 COMMENT ON VIEW outbox.parked IS 'Events that a sink could not take: why, how often tried, when next';
+
+CREATE FUNCTION outbox.foreign_home(home text) RETURNS text
+    LANGUAGE c STABLE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_foreign_home';
+COMMENT ON FUNCTION outbox.foreign_home(text) IS 'Why a sink with this option `home` does not publish here; NULL: it is at home';
+
+-- Counts what is pending for a sink, late events and new ones, in one pass for all its lanes. The settings pin the shape
+-- of its plan: by the primary key from the lowest position on, and the late ones by their transaction. No event of a
+-- transaction from next_xid on can be late.
+CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_at timestamptz)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+    AS $$
+    WITH lane AS MATERIALIZED (
+        SELECT p.*, v.events FROM outbox.lane_progress p JOIN outbox.servers v ON v.name = p.sink WHERE p.sink_id = $1),
+    sink AS MATERIALIZED (
+        SELECT min(l."position") AS lowest, max(l."position") AS highest, max(l.lanes) AS lanes, max(l.events) AS events,
+               array_agg(l."position" ORDER BY l.lane) AS positions, max(l.lanes) = 1 AND max(l.events) = '*' AS takes_all
+        FROM lane l HAVING count(*) > 0),
+    -- One lane that takes everything: the index alone can be enough, and the oldest event is the first.
+    plain AS (
+        SELECT (SELECT count(*) FROM outbox.events n WHERE n.id > s.lowest) AS pending,
+               (SELECT n.created_at FROM outbox.events n WHERE n.id > s.lowest ORDER BY n.id LIMIT 1) AS oldest_at
+        FROM sink s WHERE s.takes_all),
+    chosen AS (
+        SELECT count(*) AS pending, min(n.created_at) AS oldest_at FROM sink s, outbox.events n
+        WHERE NOT s.takes_all AND n.id > s.lowest
+          AND (s.lanes = 1 OR n.id > s.highest OR n.id > s.positions[1 + outbox.lane_of(n.aggregate_id, n.id, s.lanes)])
+          AND (s.events = '*' OR outbox.takes(s.events, n.aggregate_type, n.event_type))),
+    late AS (
+        SELECT count(*) AS pending, min(o.created_at) AS oldest_at FROM lane l, outbox.events o
+        WHERE o.xid >= pg_snapshot_xmin(l.seen) AND o.xid < l.next_xid AND o.id <= l."position" AND o.id > l.floor
+          AND NOT pg_visible_in_snapshot(o.xid, l.seen)
+          AND NOT coalesce(o.id <= l.late_position AND pg_visible_in_snapshot(o.xid, l.late_seen), false)
+          AND (l.lanes = 1 OR outbox.lane_of(o.aggregate_id, o.id, l.lanes) = l.lane)
+          AND (l.events = '*' OR outbox.takes(l.events, o.aggregate_type, o.event_type)))
+    SELECT coalesce(sum(e.pending), 0)::bigint, min(e.oldest_at)
+    FROM (SELECT * FROM plain UNION ALL SELECT * FROM chosen UNION ALL SELECT * FROM late) e
+    $$;
+COMMENT ON FUNCTION outbox.backlog(integer) IS 'How many events are pending for a sink, and when the oldest was written';
+
+-- A relay that is not there yet is starting; if it does not come within half a minute there is none for it.
+CREATE VIEW outbox.relays AS
+SELECT v.name AS sink, l.lane, r.pid,
+       CASE WHEN v.home IS DISTINCT FROM w.home OR s.halted IS NOT NULL THEN 'halted'
+            WHEN r.pid IS NULL AND (NOT w.preloaded OR w.launcher_pid IS NULL) THEN 'no_worker'
+            WHEN NOT w.publishing THEN 'off'
+            WHEN s.paused THEN 'paused'
+            WHEN r.pid IS NULL AND (w.no_worker_slot OR r.sink_id IS NULL
+                AND greatest(s.created_at, pg_catalog.pg_postmaster_start_time()) < pg_catalog.clock_timestamp() - interval '30 seconds')
+                THEN 'no_worker'
+            -- What has just been switched on again the relay still has as off.
+            WHEN r.pid IS NULL OR r.state IN ('stopping', 'off', 'paused', 'halted') THEN 'starting'
+            ELSE r.state END AS state,
+       greatest(p."position", CASE WHEN r.pid IS NOT NULL THEN r."position" END) AS "position",
+       p.published, r.last_error, r.last_error_at, r.last_published_at
+FROM outbox.servers v
+JOIN outbox.sinks s ON s.name = v.name AND s.dropped_at IS NULL
+JOIN outbox.lanes l ON l.sink_id = s.sink_id
+JOIN outbox.lane_progress p ON p.sink_id = l.sink_id AND p.lane = l.lane
+CROSS JOIN outbox.worker_state() w
+LEFT JOIN outbox.live_relays() r ON r.sink_id = l.sink_id AND r.lane = l.lane;
+COMMENT ON VIEW outbox.relays IS 'A row per lane: its relay as it is now';
+COMMENT ON COLUMN outbox.relays.pid IS 'The relay''s process, as in pg_stat_activity; NULL: none';
+COMMENT ON COLUMN outbox.relays.state IS 'As in outbox.lag';
+COMMENT ON COLUMN outbox.relays."position" IS 'All events up to this id were handled, but for those of transactions that were still open';
+COMMENT ON COLUMN outbox.relays.published IS 'Events that this lane has delivered';
+COMMENT ON COLUMN outbox.relays.last_error IS 'What is wrong now; NULL once it is over';
+
+CREATE VIEW outbox.lag AS
+SELECT v.name AS sink,
+       CASE WHEN v.home IS DISTINCT FROM w.home OR s.halted IS NOT NULL THEN 'halted' ELSE coalesce(r.state, 'starting') END AS state,
+       coalesce(b.pending, 0) AS pending,
+       greatest(coalesce(pg_catalog.clock_timestamp() - b.oldest_at, interval '0'), interval '0') AS oldest_pending_age,
+       k.parked,
+       greatest(coalesce(pg_catalog.clock_timestamp() - k.oldest_at, interval '0'), interval '0') AS oldest_parked_age,
+       k.dead,
+       coalesce(s.halted, outbox.foreign_home(v.home), r.last_error) AS last_error,
+       CASE WHEN coalesce(s.halted, outbox.foreign_home(v.home)) IS NULL THEN r.last_error_at END AS last_error_at
+FROM outbox.servers v
+LEFT JOIN outbox.sinks s ON s.name = v.name AND s.dropped_at IS NULL
+CROSS JOIN outbox.worker_state() w
+LEFT JOIN LATERAL outbox.backlog(s.sink_id) b ON true
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) FILTER (WHERE p.reason <> 'dead') AS parked, pg_catalog.count(*) FILTER (WHERE p.reason = 'dead') AS dead,
+           min(p.parked_at) FILTER (WHERE p.reason <> 'dead') AS oldest_at
+    FROM outbox.parked_events p WHERE p.sink_id = s.sink_id) k
+CROSS JOIN LATERAL (
+    -- The lane in the worst state speaks for the sink.
+    SELECT (pg_catalog.array_agg(q.state ORDER BY pg_catalog.array_position(
+               ARRAY['halted', 'disabled', 'no_worker', 'backing_off', 'off', 'paused', 'starting', 'running', 'idle'], q.state)))[1] AS state,
+           (pg_catalog.array_agg(q.last_error ORDER BY q.last_error_at DESC NULLS LAST))[1] AS last_error,
+           pg_catalog.max(q.last_error_at) AS last_error_at
+    FROM outbox.relays q WHERE q.sink = v.name) r;
+COMMENT ON VIEW outbox.lag IS 'A row per sink: its state and what waits for it';
+COMMENT ON COLUMN outbox.lag.state IS 'running, idle, starting, backing_off (the sink cannot be reached), paused (outbox.pause), off (outbox.publish), halted (the sink belongs to another installation), disabled (an option cannot be used), no_worker';
+COMMENT ON COLUMN outbox.lag.pending IS 'Committed events that the sink has still to get; what is parked is not among them';
+COMMENT ON COLUMN outbox.lag.oldest_pending_age IS '0 when none is pending';
+COMMENT ON COLUMN outbox.lag.parked IS 'Parked events that will be sent by themselves; dead ones are not among them';
+COMMENT ON COLUMN outbox.lag.dead IS 'Parked events that wait for outbox.redrive or outbox.discard';
+COMMENT ON COLUMN outbox.lag.last_error IS 'What is wrong now; NULL once it is over';
+
+-- Where an event is for a sink follows from the predicate; when it was published from the progress rows: the first that
+-- covers it, and the one before. Relays thin those out to one a minute.
+CREATE FUNCTION outbox.status(event_id uuid, OUT sink text, OUT id bigint, OUT state text, OUT detail text,
+        OUT published_after timestamptz, OUT published_before timestamptz) RETURNS SETOF record
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+    WITH logged AS MATERIALIZED (SELECT e.* FROM outbox.events e WHERE e.event_id = $1),
+    target AS MATERIALIZED (
+        SELECT v.name, v.events, v.home, s.sink_id, s.floor
+        FROM outbox.servers v LEFT JOIN outbox.sinks s ON s.name = v.name AND s.dropped_at IS NULL),
+    place AS (
+        SELECT t.name, coalesce(e.id, k.id) AS id,
+               e.id IS NOT NULL AS logged, e.created_at,
+               e.id IS NULL OR outbox.takes(t.events, e.aggregate_type, e.event_type) AS taken,
+               t.sink_id IS NULL AS without_lanes,
+               k.reason, k.attempts, k.last_error, d.action, d.discarded_by, d.discarded_at, d.reason AS why,
+               c.recorded_at, c.epoch, c.batch, c.lane, t.sink_id
+        FROM target t
+        LEFT JOIN logged e ON true
+        LEFT JOIN outbox.parked_events k ON k.sink_id = t.sink_id AND k.event_id = $1 AND k.id = coalesce(e.id, k.id)
+        LEFT JOIN LATERAL (
+            SELECT * FROM outbox.discarded x WHERE x.event_id = $1 AND (x.sink IS NULL OR x.sink = t.name AND x.id = coalesce(e.id, x.id))
+            ORDER BY x.discarded_at DESC LIMIT 1) d ON true
+        LEFT JOIN LATERAL (
+            SELECT p.* FROM outbox.progress p
+            WHERE p.sink_id = t.sink_id
+              AND p.lane = outbox.lane_of(e.aggregate_id, e.id,
+                  1 + (SELECT max(q.lane) FROM outbox.progress q WHERE q.sink_id = p.sink_id AND q.epoch = p.epoch))
+              AND e.id <= p."position"
+              AND (e.id <= t.floor OR pg_visible_in_snapshot(e.xid, p.seen)
+                   OR coalesce(e.id <= p.late_position AND pg_visible_in_snapshot(e.xid, p.late_seen), false))
+            ORDER BY p.epoch, p.batch LIMIT 1) c ON true)
+    SELECT p.name, p.id,
+           CASE WHEN p.reason IS NOT NULL THEN 'parked'
+                WHEN p.action IS NOT NULL THEN p.action
+                WHEN NOT p.logged THEN CASE WHEN w.deliver_at IS NOT NULL THEN 'pending' ELSE 'gone' END
+                WHEN NOT p.taken OR p.epoch = 1 AND p.batch = 0 THEN 'not for this sink'
+                WHEN p.recorded_at IS NULL THEN 'pending'
+                ELSE 'published' END,
+           CASE WHEN p.reason IS NOT NULL THEN
+                    p.reason || CASE WHEN p.attempts > 0 THEN format(', tried %s times', p.attempts) ELSE '' END || coalesce(': ' || p.last_error, '')
+                WHEN p.action IS NOT NULL THEN format('by %s at %s', p.discarded_by, p.discarded_at) || coalesce(': ' || p.why, '')
+                WHEN NOT p.logged THEN CASE WHEN w.deliver_at IS NOT NULL THEN format('scheduled for %s', w.deliver_at)
+                                            ELSE 'not in the log: older than outbox.retention, or never written' END
+                WHEN NOT p.taken THEN 'the sink''s option "events" leaves it out'
+                WHEN p.epoch = 1 AND p.batch = 0 THEN 'the sink began after it'
+                WHEN p.without_lanes THEN 'the sink is halted'
+                WHEN p.recorded_at IS NOT NULL THEN 'between these two times'
+           END,
+           CASE WHEN b.published THEN greatest(p.created_at, (
+               SELECT max(q.recorded_at) FROM outbox.progress q
+               WHERE q.sink_id = p.sink_id AND q.epoch = p.epoch AND q.lane = p.lane AND q.batch < p.batch)) END,
+           CASE WHEN b.published THEN p.recorded_at END
+    FROM place p
+    CROSS JOIN LATERAL (
+        SELECT p.reason IS NULL AND p.action IS NULL AND p.logged AND p.taken AND p.recorded_at IS NOT NULL
+               AND NOT (p.epoch = 1 AND p.batch = 0) AS published) b
+    LEFT JOIN LATERAL (SELECT x.deliver_at FROM outbox.scheduled x WHERE x.event_id = $1 ORDER BY 1 LIMIT 1) w ON true
+    ORDER BY p.name, p.id
+    $$;
+COMMENT ON FUNCTION outbox.status(uuid) IS 'Where an event is, a row per sink: pending, published (between two times), parked, discarded, cancelled, not for this sink, gone';
+
+CREATE VIEW outbox.health AS
+WITH w AS MATERIALIZED (SELECT * FROM outbox.worker_state()),
+sink AS MATERIALIZED (
+    SELECT l.*, v.lanes AS lanes_wanted, s.lanes, s.sink_id, c.since AS changing_since
+    FROM outbox.lag l JOIN outbox.servers v ON v.name = l.sink
+    LEFT JOIN outbox.sinks s ON s.name = l.sink AND s.dropped_at IS NULL
+    LEFT JOIN outbox.lane_changes c ON c.sink_id = s.sink_id),
+ours AS MATERIALIZED (
+    SELECT c.oid, c.relname, c.relowner, c.relacl, c.relkind FROM pg_catalog.pg_class c
+    WHERE c.relnamespace = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'outbox') AND c.relkind IN ('r', 'p')),
+segment AS MATERIALIZED (
+    SELECT pg_catalog.count(*) FILTER (WHERE g.truncated_at IS NULL) AS kept,
+           min(g.closed_at) FILTER (WHERE g.truncated_at IS NULL AND g.closed_at IS NOT NULL) AS oldest_closed_at,
+           (SELECT sum(pg_catalog.pg_total_relation_size(o.oid)) FROM ours o WHERE o.relname LIKE 'events\_%') AS bytes,
+           pg_catalog.current_setting('outbox.retention', true)::interval AS retention
+    FROM outbox.segments g)
+SELECT 'preload' AS "check", w.preloaded AS ok,
+       CASE WHEN w.preloaded THEN 'the library is preloaded' ELSE 'the library is not preloaded: events are stored and nothing is sent' END AS detail,
+       CASE WHEN NOT w.preloaded THEN 'Add the line  shared_preload_libraries = ''outbox''  to postgresql.conf and restart the server.' END AS hint
+FROM w
+UNION ALL
+SELECT 'launcher', w.launcher_pid IS NOT NULL, coalesce('process ' || w.launcher_pid, 'the launcher does not run'),
+       CASE WHEN w.launcher_pid IS NULL AND w.preloaded THEN
+           CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'A standby sends nothing; the launcher starts by itself after promotion.'
+                ELSE 'Raise max_worker_processes and restart the server; the server log has the reason.' END END
+FROM w WHERE w.preloaded
+UNION ALL
+SELECT 'worker slot', NOT w.no_worker_slot,
+       CASE WHEN w.no_worker_slot THEN 'no background worker slot is free for a relay' ELSE 'max_worker_processes is ' || pg_catalog.current_setting('max_worker_processes') END,
+       CASE WHEN w.no_worker_slot THEN 'Raise max_worker_processes in postgresql.conf and restart the server.' END
+FROM w WHERE w.preloaded
+UNION ALL
+SELECT 'publish', w.publishing, 'outbox.publish is ' || CASE WHEN w.publishing THEN 'on' ELSE 'off: nothing is sent' END,
+       CASE WHEN NOT w.publishing THEN 'ALTER SYSTEM SET outbox.publish = on; SELECT pg_reload_conf();' END
+FROM w
+UNION ALL
+SELECT 'version', e.extversion = w.library_version, pg_catalog.format('library %s, SQL %s', w.library_version, e.extversion),
+       CASE WHEN e.extversion <> w.library_version THEN 'ALTER EXTENSION outbox UPDATE; if the library is the older one, restart the server first.' END
+FROM w, pg_catalog.pg_extension e WHERE e.extname = 'outbox'
+UNION ALL
+SELECT 'sinks', pg_catalog.count(*) > 0, pg_catalog.count(*) || ' in this database',
+       CASE WHEN pg_catalog.count(*) = 0 THEN 'Events are kept until there is a sink: CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers ''...'').' END
+FROM outbox.servers
+UNION ALL
+SELECT pg_catalog.format('sink %s', k.sink), k.state IN ('running', 'idle', 'starting') AND k.last_error IS NULL,
+       k.state || coalesce(': ' || k.last_error, ''),
+       CASE k.state
+           WHEN 'halted' THEN pg_catalog.format('If this installation is to publish from now on, and the other one does not any more: SELECT outbox.resume(%L). Else DROP SERVER %I.', k.sink, k.sink)
+           WHEN 'paused' THEN pg_catalog.format('SELECT outbox.resume(%L);', k.sink)
+           WHEN 'off' THEN 'outbox.publish is off.'
+           WHEN 'no_worker' THEN 'See the checks preload, launcher and worker slot.'
+           WHEN 'disabled' THEN pg_catalog.format('ALTER SERVER %I OPTIONS (SET ...).', k.sink)
+           ELSE CASE WHEN k.last_error IS NOT NULL THEN pg_catalog.format('SELECT * FROM outbox.test_sink(%L);', k.sink) END END
+FROM sink k
+UNION ALL
+SELECT pg_catalog.format('sink %s: pending', k.sink), k.oldest_pending_age < interval '1 minute',
+       pg_catalog.format('%s events, the oldest for %s', k.pending, pg_catalog.justify_interval(pg_catalog.date_trunc('second', k.oldest_pending_age))),
+       CASE WHEN k.oldest_pending_age >= interval '1 minute' THEN pg_catalog.format('SELECT * FROM outbox.relays WHERE sink = %L; if its position moves, it is catching up.', k.sink) END
+FROM sink k
+UNION ALL
+SELECT pg_catalog.format('sink %s: parked', k.sink), k.dead = 0 AND k.oldest_parked_age < interval '5 minutes',
+       pg_catalog.format('%s dead, %s that are tried again, the oldest for %s', k.dead, k.parked, pg_catalog.justify_interval(pg_catalog.date_trunc('second', k.oldest_parked_age))),
+       CASE WHEN k.dead > 0 THEN pg_catalog.format('SELECT * FROM outbox.parked WHERE sink = %1$L AND reason = ''dead''; then outbox.redrive(%1$L) or outbox.discard(%1$L, event_id, reason).', k.sink)
+            WHEN k.oldest_parked_age >= interval '5 minutes' THEN pg_catalog.format('SELECT topic, reason, last_error FROM outbox.parked WHERE sink = %L;', k.sink) END
+FROM sink k
+UNION ALL
+SELECT pg_catalog.format('sink %s: heartbeat', k.sink), min(r.last_beat_at) > b.since,
+       'last heard of at ' || min(r.last_beat_at),
+       CASE WHEN min(r.last_beat_at) <= b.since THEN 'A relay is stopped or waits for a lock: look for its pid (outbox.relays) in pg_stat_activity and pg_locks.' END
+FROM sink k JOIN outbox.live_relays() r USING (sink_id)
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.clock_timestamp() - interval '1 minute' - 3 * pg_catalog.current_setting('outbox.poll_interval', true)::interval AS since) b
+WHERE r.pid IS NOT NULL AND r.last_beat_at IS NOT NULL GROUP BY k.sink, b.since
+UNION ALL
+SELECT pg_catalog.format('sink %s: lanes', k.sink), false,
+       pg_catalog.format('the change from %s to %s lanes waits until every lane has come to one point', k.lanes, k.lanes_wanted)
+           || coalesce(', since ' || k.changing_since, ''),
+       'It needs a sink that can be reached and events that can be sent.'
+FROM sink k WHERE k.lanes <> k.lanes_wanted AND k.state <> 'halted'
+UNION ALL
+SELECT 'segments', g.kept < 16 AND coalesce(g.oldest_closed_at > pg_catalog.clock_timestamp() - 2 * g.retention - interval '1 hour', true),
+       pg_catalog.format('%s of 16 in use, %s', g.kept, pg_catalog.pg_size_pretty(g.bytes)),
+       CASE WHEN g.kept >= 16 OR g.oldest_closed_at <= pg_catalog.clock_timestamp() - 2 * g.retention - interval '1 hour'
+            THEN 'Old events cannot be removed before every sink has them: look at outbox.lag for a sink that stands still, at outbox.sinks for one that was dropped, and for transactions that are open for days.' END
+FROM segment g
+UNION ALL
+SELECT 'id sequence', q.seqcache = 1 AND q.seqincrement = 1 AND NOT q.seqcycle,
+       pg_catalog.format('cache %s, increment %s', q.seqcache, q.seqincrement),
+       CASE WHEN q.seqcache <> 1 OR q.seqincrement <> 1 OR q.seqcycle THEN 'ALTER SEQUENCE outbox.events_id_seq CACHE 1 INCREMENT 1 NO CYCLE; events may be overlooked otherwise.' END
+FROM pg_catalog.pg_sequence q WHERE q.seqrelid = 'outbox.events_id_seq'::pg_catalog.regclass
+UNION ALL
+SELECT 'publications', pg_catalog.count(*) = 0,
+       coalesce('tables of outbox are in ' || pg_catalog.string_agg(DISTINCT p.pubname::text, ', '), 'no table of outbox is in a publication'),
+       CASE WHEN pg_catalog.count(*) > 0 THEN 'Their rows carry transaction ids of this cluster and mean nothing elsewhere: leave the schema outbox out of the publication.' END
+FROM pg_catalog.pg_publication_tables p WHERE p.schemaname = 'outbox'
+UNION ALL
+SELECT 'encoding', d.encoding <> 0, pg_catalog.pg_encoding_to_char(d.encoding),
+       CASE WHEN d.encoding = 0 THEN 'In a database of encoding SQL_ASCII only text that is valid UTF-8 can be an event; use UTF8.' END
+FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()
+UNION ALL
+SELECT 'event triggers', pg_catalog.count(*) = 3 AND coalesce(pg_catalog.current_setting('event_triggers', true), 'on') = 'on',
+       pg_catalog.count(*) || ' of 3 are enabled' || CASE WHEN pg_catalog.current_setting('event_triggers', true) = 'off' THEN '; event_triggers is off' ELSE '' END,
+       CASE WHEN pg_catalog.count(*) <> 3 OR pg_catalog.current_setting('event_triggers', true) = 'off'
+            THEN 'CREATE, ALTER and DROP SERVER go unnoticed without them: ALTER EVENT TRIGGER ... ENABLE ALWAYS, event_triggers = on.' END
+FROM pg_catalog.pg_event_trigger t
+WHERE t.evtname IN ('outbox_sink_ddl', 'outbox_sink_drop_start', 'outbox_sink_drop') AND t.evtenabled = 'A'
+UNION ALL
+-- Relays run as a superuser, so a trigger of somebody else's would too.
+SELECT 'triggers', pg_catalog.count(*) = 0,
+       coalesce('foreign to outbox: ' || pg_catalog.string_agg(x.what, ', '), 'only ours are on the tables of outbox'),
+       CASE WHEN pg_catalog.count(*) > 0 THEN 'They run with the rights of the relay, a superuser. Drop them, revoke TRIGGER.' END
+FROM (
+    SELECT pg_catalog.format('trigger %s on %s', t.tgname, o.relname) AS what
+    FROM ours o JOIN pg_catalog.pg_trigger t ON t.tgrelid = o.oid
+    WHERE NOT t.tgisinternal AND t.tgname NOT IN ('check_event', 'check_scheduled', 'refuse_truncate', 'restore_segment')
+    UNION ALL
+    SELECT pg_catalog.format('TRIGGER on %s for %s', o.relname, a.grantee::pg_catalog.regrole)
+    FROM ours o, pg_catalog.aclexplode(o.relacl) a WHERE a.privilege_type = 'TRIGGER' AND a.grantee <> o.relowner) x;
+COMMENT ON VIEW outbox.health IS 'A row per check: what is wrong, and what to do';
+
+-- =====================================================================================================================
+-- Acting
+-- =====================================================================================================================
+
+CREATE FUNCTION outbox.wake() RETURNS void
+    LANGUAGE c VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_wake';
+COMMENT ON FUNCTION outbox.wake() IS 'Wakes this database''s relays when the transaction commits';
+
+CREATE FUNCTION outbox.known_sink(sink text) RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    found_id integer;
+BEGIN
+    SELECT s.sink_id INTO found_id FROM outbox.sinks s WHERE s.name = known_sink.sink;
+    IF found_id IS NULL THEN
+        RAISE EXCEPTION 'there is no sink "%"', known_sink.sink USING ERRCODE = 'undefined_object', HINT = 'outbox.lag lists the sinks.';
+    END IF;
+    RETURN found_id;
+END $$;
+COMMENT ON FUNCTION outbox.known_sink(text) IS 'The number of a sink, or an error';
+
+-- The event keeps its place: what is parked behind it goes out after it.
+CREATE FUNCTION outbox.redrive(sink text, event_id uuid DEFAULT NULL) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    number integer := outbox.known_sink(redrive.sink);
+    redriven bigint;
+BEGIN
+    UPDATE outbox.parked_events p SET reason = 'retry', next_attempt_at = clock_timestamp()
+        WHERE p.sink_id = number
+          AND CASE WHEN redrive.event_id IS NULL THEN p.reason = 'dead' ELSE p.event_id = redrive.event_id AND p.reason <> 'behind' END;
+    GET DIAGNOSTICS redriven = ROW_COUNT;
+    IF redriven = 0 AND redrive.event_id IS NOT NULL THEN
+        RAISE EXCEPTION 'sink "%" has no dead event %', redrive.sink, redrive.event_id
+            USING ERRCODE = 'no_data_found', HINT = format('SELECT * FROM outbox.status(%L);', redrive.event_id);
+    END IF;
+    PERFORM outbox.wake();
+    RETURN redriven;
+END $$;
+COMMENT ON FUNCTION outbox.redrive(text, uuid) IS 'Dead events (all of the sink''s for NULL) are sent again, in their order; returns how many';
+
+CREATE FUNCTION outbox.discard(sink text, event_id uuid, reason text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    number integer := outbox.known_sink(discard.sink);
+    gone bigint;
+BEGIN
+    IF discard.event_id IS NULL OR coalesce(btrim(discard.reason), '') = '' THEN
+        RAISE EXCEPTION 'event_id and reason must be given'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'The reason is kept in outbox.discarded.';
+    END IF;
+    WITH dropped AS (
+        DELETE FROM outbox.parked_events p WHERE p.sink_id = number AND p.event_id = discard.event_id RETURNING p.*)
+    INSERT INTO outbox.discarded (sink, id, event_id, aggregate_id, topic, event_type, action, reason, discarded_by)
+        SELECT discard.sink, d.id, d.event_id, d.aggregate_id, d.destination, d.event_type, 'discarded', discard.reason, session_user FROM dropped d;
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    IF gone = 0 THEN
+        RAISE EXCEPTION 'sink "%" has no parked event %', discard.sink, discard.event_id
+            USING ERRCODE = 'no_data_found', HINT = format('Only parked events can be discarded: SELECT * FROM outbox.status(%L);', discard.event_id);
+    END IF;
+    PERFORM outbox.wake();
+    RETURN gone;
+END $$;
+COMMENT ON FUNCTION outbox.discard(text, uuid, text) IS 'Drops a parked event of a sink on purpose and on record; returns how many';
+
+CREATE FUNCTION outbox.cancel(event_id uuid) RETURNS boolean
+    LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+    WITH withdrawn AS (DELETE FROM outbox.scheduled s WHERE s.event_id = $1 RETURNING s.*),
+    recorded AS (
+        INSERT INTO outbox.discarded (id, event_id, aggregate_id, topic, event_type, action, discarded_by)
+        SELECT w.id, w.event_id, w.aggregate_id, w.topic, w.event_type, 'cancelled', session_user FROM withdrawn w RETURNING 1)
+    SELECT count(*) > 0 FROM recorded
+    $$;
+COMMENT ON FUNCTION outbox.cancel(uuid) IS 'Withdraws a scheduled event; false when it is not there any more';
+
+-- =====================================================================================================================
+-- Rights
+-- =====================================================================================================================
+
+-- Runs with the caller's rights: who may not GRANT these cannot by this function either.
+CREATE FUNCTION outbox.grant_writer(role text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    signature text;
+BEGIN
+    -- "public" and the like are no roles, but GRANT would take them.
+    PERFORM FROM pg_roles r WHERE r.rolname = grant_writer.role;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'role "%" does not exist', grant_writer.role USING ERRCODE = 'undefined_object';
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA outbox TO %I', grant_writer.role);
+    FOR signature IN SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
+            -- An INSERT evaluates the columns' defaults with the writer's rights.
+            AND p.proname IN ('add_event', 'next_id', 'current_segment', 'new_event_id') LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, grant_writer.role);
+    END LOOP;
+    EXECUTE format('GRANT INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic),'
+                   ' SELECT (id, event_id) ON outbox.events TO %I', grant_writer.role);
+    EXECUTE format('GRANT INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic, deliver_at),'
+                   ' SELECT (id, event_id) ON outbox.scheduled TO %I', grant_writer.role);
+END $$;
+COMMENT ON FUNCTION outbox.grant_writer(text) IS 'What a role needs to write events, and no more';
+
+CREATE FUNCTION outbox.grant_monitor(role text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    object text;
+BEGIN
+    PERFORM FROM pg_roles r WHERE r.rolname = grant_monitor.role;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'role "%" does not exist', grant_monitor.role USING ERRCODE = 'undefined_object';
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA outbox TO %I', grant_monitor.role);
+    FOREACH object IN ARRAY ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'health'] LOOP
+        EXECUTE format('GRANT SELECT ON outbox.%I TO %I', object, grant_monitor.role);
+    END LOOP;
+    FOR object IN SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
+            -- A view's functions run with its reader's rights.
+            AND p.proname IN ('status', 'backlog', 'worker_state', 'live_relays', 'foreign_home', 'lane_of', 'takes') LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', object, grant_monitor.role);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox.grant_monitor(text) IS 'What a role needs to see how the sinks are: the views, with the events in them, and outbox.status';
+
+CREATE FUNCTION outbox.grant_writer(role regrole) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    PERFORM outbox.grant_writer((SELECT r.rolname::text FROM pg_roles r WHERE r.oid = grant_writer.role));
+END $$;
+COMMENT ON FUNCTION outbox.grant_writer(regrole) IS 'What a role needs to write events, and no more';
+
+CREATE FUNCTION outbox.grant_monitor(role regrole) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    PERFORM outbox.grant_monitor((SELECT r.rolname::text FROM pg_roles r WHERE r.oid = grant_monitor.role));
+END $$;
+COMMENT ON FUNCTION outbox.grant_monitor(regrole) IS 'What a role needs to see how the sinks are: the views, with the events in them, and outbox.status';
+
+-- Nothing to PUBLIC, and nothing that ALTER DEFAULT PRIVILEGES gave to others: a trigger on one of these tables would run
+-- with the relay's rights.
+DO LANGUAGE plpgsql $do$
+DECLARE
+    command text;
+BEGIN
+    FOR command IN
+        SELECT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::text END)
+        FROM (SELECT 'SCHEMA' AS kind, 'outbox' AS name, coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl, n.nspowner AS owner
+              FROM pg_catalog.pg_namespace n WHERE n.nspname = 'outbox'
+              UNION ALL
+              SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::pg_catalog.regclass::text,
+                     coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relowner)), c.relowner
+              FROM pg_catalog.pg_class c
+              WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+              UNION ALL
+              SELECT 'FUNCTION', p.oid::pg_catalog.regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner
+              FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'outbox'::pg_catalog.regnamespace) o,
+             LATERAL aclexplode(o.acl) a
+        WHERE a.grantee <> o.owner
+        GROUP BY o.kind, o.name, a.grantee
+    LOOP
+        EXECUTE command;
+    END LOOP;
+END $do$;
+
+-- =====================================================================================================================
+-- Dumps
+-- =====================================================================================================================
+
+-- Each partition: the parent alone dumps nothing.
+DO LANGUAGE plpgsql $do$
+DECLARE
+    relation pg_catalog.regclass;
+BEGIN
+    FOR relation IN
+        SELECT c.oid FROM pg_catalog.pg_class c
+        WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind IN ('r', 'S') ORDER BY c.oid
+    LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(relation, '');
+    END LOOP;
+END $do$;
+
+DO LANGUAGE plpgsql $do$
+DECLARE
+    w record;
+BEGIN
+    SELECT * INTO w FROM outbox.worker_state();
+    IF NOT w.preloaded THEN
+        RAISE WARNING 'outbox is not preloaded: events are stored and nothing is sent'
+            USING HINT = 'Add the line  shared_preload_libraries = ''outbox''  to postgresql.conf and restart the server.';
+    ELSIF w.no_worker_slot THEN
+        RAISE WARNING 'no background worker slot is left for outbox: events are stored and nothing is sent'
+            USING HINT = 'Raise max_worker_processes in postgresql.conf and restart the server.';
+    END IF;
+END $do$;

@@ -1,4 +1,5 @@
 // What the views see of the processes. PostgreSQL regime.
+#include "core/identity.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guard.hpp"
 #include "pg/spi.hpp"
@@ -63,6 +64,28 @@ PGDLLEXPORT Datum outbox_worker_state(PG_FUNCTION_ARGS)
     };
     nulls[1] = pid == 0;
     PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+// Why a sink does not publish here, from its option `home`; NULL when it does.
+PG_FUNCTION_INFO_V1(outbox_foreign_home);
+PGDLLEXPORT Datum outbox_foreign_home(PG_FUNCTION_ARGS)
+{
+    const char *home = PG_ARGISNULL(0) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(0));
+    char why[256];
+    pg::boundary([&] {
+        std::string text = home == nullptr ? "it has no home" : core::foreign_home(home, pg::installation());
+        strlcpy(why, text.c_str(), sizeof why);
+    });
+    if (why[0] == '\0')
+        PG_RETURN_NULL();
+    PG_RETURN_TEXT_P(cstring_to_text(why));
+}
+
+PG_FUNCTION_INFO_V1(outbox_wake);
+PGDLLEXPORT Datum outbox_wake(PG_FUNCTION_ARGS)
+{
+    pg::wake_at_commit();
+    PG_RETURN_VOID();
 }
 
 // BEFORE TRUNCATE on each partition. Retention's own truncation names itself (store/segments.cpp).
