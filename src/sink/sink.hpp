@@ -77,6 +77,9 @@ public:
 
     // The producer will never deliver again (fatal error): collect what is left, destroy, make a new one.
     virtual bool fatal() const = 0;
+    // Why: verdict_of() it to see whether a new producer at once makes sense. An outage (the cluster admits no
+    // idempotent producer of this user) needs back-off instead. 0: not fatal.
+    virtual std::int32_t fatal_code() const { return 0; }
 
     // The newest error that concerns the sink as a whole or the given code, in words an operator
     // understands (the real cause: "Broker: Topic authorization failed: payments", not "timed out").

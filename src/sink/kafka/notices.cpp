@@ -100,6 +100,7 @@ void Notices::take(int rank, std::string_view text) {
 }
 
 void Notices::forget() {
+    if (rank_ == kFatal) return;
     text_.clear();
     rank_ = 0;
 }

@@ -24,7 +24,7 @@ public:
     void error(std::int32_t code, std::string_view text);
     // A log line of librdkafka: taken when it tells of a failure and nothing better is known.
     void log(std::string_view facility, std::string_view text);
-    // Something was delivered: what went wrong before is past.
+    // Something was delivered: what went wrong before is past, unless it was fatal.
     void clear() {
         if (rank_ != 0) forget();
     }

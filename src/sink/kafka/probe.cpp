@@ -44,6 +44,7 @@ struct Talk {
     rd_kafka_resp_err_t cluster = RD_KAFKA_RESP_ERR__IN_PROGRESS;
     int brokers = 0;
     std::string topic_finding;
+    std::string topic_advice;
     int partitions = 0;
     rd_kafka_resp_err_t leader = RD_KAFKA_RESP_ERR__IN_PROGRESS;
     enum class Write { unasked, yes, no } write = Write::unasked;
@@ -98,6 +99,16 @@ void Talk::ask_cluster() {
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) brokers = metadata->broker_cnt;
 }
 
+std::string advice_on_topic(rd_kafka_resp_err_t code) {
+    switch (code) {
+        case RD_KAFKA_RESP_ERR_NO_ERROR: return "The cluster has to elect one: look at its brokers.";
+        case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED: return "Give the sink's user the right WRITE on the topic.";
+        case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+            return "Create the topic, or give the sink's user the right WRITE on it.";
+        default: return {};
+    }
+}
+
 void Talk::ask_topic() {
     const Topic handle(rd_kafka_topic_new(rk, topic.c_str(), nullptr));
     if (!handle) {
@@ -114,6 +125,7 @@ void Talk::ask_topic() {
     for (int i = 0; i < metadata->topic_cnt; i++) {
         if (topic != metadata->topics[i].topic) continue;
         topic_finding = topic_words(metadata->topics[i]);
+        topic_advice = advice_on_topic(metadata->topics[i].err);
         partitions = metadata->topics[i].partition_cnt;
         if (topic_finding.empty()) ask_leaders(metadata->topics[i]);
     }
@@ -226,7 +238,7 @@ std::string advice(rd_kafka_resp_err_t code, std::string_view text) {
 }
 
 std::string with_advice(const std::string& what, const std::string& then) {
-    return what.empty() ? then : what + ". " + then;
+    return what.empty() ? then : then.empty() ? what : what + ". " + then;
 }
 
 class Checks {
@@ -343,8 +355,7 @@ void Checks::judge_topic() {
     const std::string name = "topic " + talk_->topic;
     if (!talk_->topic_finding.empty()) {
         return add(name, false,
-                   with_advice(talk_->topic_finding,
-                               "Create the topic, or give the sink's user the right to see it (DESCRIBE or WRITE)."));
+                   with_advice(talk_->topic_finding, talk_->topic_advice));
     }
     if (talk_->leader != RD_KAFKA_RESP_ERR_NO_ERROR) {
         return add(name, false,

@@ -51,7 +51,8 @@ public:
     std::size_t collect(std::span<Report> out) override;
     std::size_t outstanding() const override { return outstanding_; }
     void purge() override;
-    bool fatal() const override { return fatal_; }
+    bool fatal() const override { return fatal_code_ != 0; }
+    std::int32_t fatal_code() const override { return fatal_code_; }
     void inquire(std::string_view destination) override { attendant_->inquire(destination); }
     std::string last_error() const override { return notices_.text(); }
     std::string describe(std::int32_t code) const override;
@@ -81,6 +82,7 @@ private:
 
     bool next_event();
     void take_error(rd_kafka_event_t* event);
+    void look_for_the_end();
     void take_log(rd_kafka_event_t* event);
     void look_for_failures(Destination& destination);
     Report report_of(const rd_kafka_message_t& message);
@@ -110,7 +112,7 @@ private:
     std::size_t unproven_ = 0;  // destinations that are not
     bool any_blocked_ = false;
     bool purged_ = false;
-    bool fatal_ = false;
+    std::int32_t fatal_code_ = 0;
     bool gone_ = false;
 };
 
@@ -234,7 +236,7 @@ Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why)
                    " bytes, more than the sink's queue.buffering.max.kbytes"};
         return Accept::refused;
     }
-    if (code == RD_KAFKA_RESP_ERR__FATAL) fatal_ = true;
+    if (code == RD_KAFKA_RESP_ERR__FATAL) look_for_the_end();
     return refuse(why, code, topic, event);
 }
 
@@ -279,16 +281,17 @@ bool Producer::next_event() {
 }
 
 void Producer::take_error(rd_kafka_event_t* event) {
-    rd_kafka_resp_err_t code = rd_kafka_event_error(event);
+    const rd_kafka_resp_err_t code = rd_kafka_event_error(event);
     const char* said = rd_kafka_event_error_string(event);
-    if (code == RD_KAFKA_RESP_ERR__FATAL) {
-        fatal_ = true;
-        char text[512] = "";
-        const rd_kafka_resp_err_t cause = rd_kafka_fatal_error(rk_, text, sizeof text);
-        notices_.error(code, std::string(rd_kafka_err2name(cause)) + ": " + text);
-        return;
-    }
+    if (code == RD_KAFKA_RESP_ERR__FATAL) return look_for_the_end();
     notices_.error(code, said != nullptr ? said : rd_kafka_err2str(code));
+}
+
+void Producer::look_for_the_end() {
+    if (fatal_code_ != 0) return;
+    char text[512] = "";
+    fatal_code_ = rd_kafka_fatal_error(rk_, text, sizeof text);
+    if (fatal_code_ != 0) notices_.error(RD_KAFKA_RESP_ERR__FATAL, text);
 }
 
 void Producer::take_log(rd_kafka_event_t* event) {
@@ -325,7 +328,7 @@ void Producer::note_failure(const rd_kafka_message_t& message, Report& report) {
         report.verdict = Verdict::unknown;
     }
     // A refused request makes a gapless producer fatal; the event that says so may come later than the reports.
-    if (rd_kafka_fatal_error(rk_, nullptr, 0) != RD_KAFKA_RESP_ERR_NO_ERROR) fatal_ = true;
+    look_for_the_end();
     if (Destination* const destination = destination_of(message)) {
         if (destination->proven) unproven_++;
         destination->proven = false;
