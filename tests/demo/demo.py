@@ -1,0 +1,350 @@
+"""A payments scenario, told as it goes. Started by tests/demo/run."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests/e2e"))
+
+import psycopg  # noqa: E402
+from confluent_kafka import Consumer, KafkaError, TopicPartition  # noqa: E402
+from harness import env  # noqa: E402
+from harness import kafka as kafka_module  # noqa: E402
+from harness.kafka import Kafka  # noqa: E402
+from harness.mock import Mock  # noqa: E402
+from harness.postgres import Postgres  # noqa: E402
+from harness.wait import eventually  # noqa: E402
+
+TOPIC = "payments"
+PAYMENTS = 1_200     # written one by one, by WRITERS clients
+WRITERS = 4
+REFUSED = 7          # every so manieth capture is rolled back
+BULK = 20_000        # payments settled in one transaction, for a relay that is killed in the middle of a batch
+
+START = time.monotonic()
+
+
+# ---- talking -------------------------------------------------------------------------------------------------------------
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def act(title):
+    say()
+    say(f"== {title} ({time.monotonic() - START:.0f} s)")
+
+
+def table(cursor):
+    """Prints a result as psql would."""
+    names = [d.name for d in cursor.description]
+    rows = [["" if v is None else str(v) for v in row] for row in cursor.fetchall()]
+    widths = [max(len(x) for x in column) for column in zip(names, *rows)]
+    line = lambda cells: "   " + " | ".join(c.ljust(w) for c, w in zip(cells, widths)).rstrip()
+    say(line(names))
+    say("   " + "-+-".join("-" * w for w in widths))
+    for row in rows:
+        say(line(row))
+
+
+def show_lag(db, when):
+    say(f"   The lag {when}:  SELECT * FROM outbox.lag")
+    with db() as c:
+        table(c.execute("SELECT sink, state, pending, date_trunc('milliseconds', oldest_pending_age) AS oldest_pending_age,"
+                        " parked, dead, last_error FROM outbox.lag"))
+
+
+# ---- the topic as a consumer has it ----------------------------------------------------------------------------------------
+
+class Reader:
+    """Reads the topic from its beginning, in a thread, and keeps each record's key, event_id and event_type."""
+
+    def __init__(self, bootstrap):
+        self.records = []
+        self._ends = threading.Event()
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False,
+                                   "auto.offset.reset": "earliest", "log_level": 0, "fetch.wait.max.ms": 50})
+        self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        while not self._ends.is_set():
+            for m in self._consumer.consume(1000, 0.1):
+                if m.error():
+                    if m.error().code() not in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                        say(f"   the consumer says: {m.error()}")
+                    continue
+                headers = dict(m.headers() or [])
+                self.records.append((m.key().decode(), headers["event_id"].decode(), headers["event_type"].decode(),
+                                     m.value()))
+        self._consumer.close()
+
+    def close(self):
+        self._ends.set()
+        self._thread.join(10)
+
+
+# ---- the business ----------------------------------------------------------------------------------------------------------
+
+AUTHORIZE = """INSERT INTO payments VALUES (%(id)s, 'authorized', %(amount)s);
+   SELECT outbox.add_event(%(id)s, 'authorized', json_build_object('amount', %(amount)s), aggregate_type => 'payment');"""
+CAPTURE = """UPDATE payments SET status = 'captured' WHERE id = %(id)s;
+   SELECT outbox.add_event(%(id)s, 'captured', json_build_object('amount', %(amount)s), aggregate_type => 'payment');"""
+
+
+def run_statements(connection, text, **values):
+    for statement in text.split(";\n"):
+        connection.execute(statement.strip().rstrip(";"), {k: v for k, v in values.items() if f"%({k})s" in statement})
+
+
+def show_statements(text, **values):
+    for name, value in values.items():
+        text = text.replace(f"%({name})s", f"'{value}'" if isinstance(value, str) else str(value))
+    return text
+
+
+class Writers:
+    """Clients that authorise and capture payments. A client whose connection breaks takes a new one and goes on with the
+    next payment: whether the broken transaction committed, only the table knows, and the table is what the topic is
+    compared with."""
+
+    def __init__(self, connect):
+        self._connect = connect
+        self._numbers = iter(range(1, PAYMENTS + 1))
+        self._lock = threading.Lock()
+        self.committed = self.rolled_back = self.broken = 0
+        self._threads = [threading.Thread(target=self._write, args=(random.Random(n),), daemon=True) for n in range(WRITERS)]
+
+    def start(self):
+        for t in self._threads:
+            t.start()
+
+    @property
+    def busy(self):
+        return any(t.is_alive() for t in self._threads)
+
+    def _count(self, what):
+        with self._lock:
+            setattr(self, what, getattr(self, what) + 1)
+
+    def _write(self, rng):
+        connection = None
+        while True:
+            with self._lock:
+                number = next(self._numbers, None)
+            if number is None:
+                break
+            try:
+                if connection is None or connection.closed or connection.broken:
+                    connection = self._connect(autocommit=False, connect_timeout=5)
+                self._payment(connection, number)
+                time.sleep(rng.uniform(0, 0.02))
+            except psycopg.OperationalError:
+                self._count("broken")
+                time.sleep(0.2)
+        if connection is not None:
+            connection.close()
+
+    def _payment(self, connection, number):
+        values = {"id": f"pay-{number}", "amount": number % 500 + 1}
+        run_statements(connection, AUTHORIZE, **values)
+        connection.commit()
+        self._count("committed")
+        run_statements(connection, CAPTURE, **values)
+        if number % REFUSED == 0:  # the bank said no
+            connection.rollback()
+            self._count("rolled_back")
+        else:
+            connection.commit()
+            self._count("committed")
+
+
+# ---- the play --------------------------------------------------------------------------------------------------------------
+
+class Demo:
+    def __init__(self, stack):
+        version = env.default_version()
+        mock = os.environ.get("DEMO_BROKER") == "mock"
+        reason = kafka_module.available()
+        if reason and not mock:
+            say(f"   No Apache Kafka here ({reason}): the mock broker stands in.")
+        self.mock = mock or bool(reason)
+        self.pg = stack.enter_context(Postgres(version))
+        self.broker = stack.enter_context(Mock() if self.mock else Kafka())
+        self.broker.start()
+        self.pg.start()
+        if self.mock:
+            self.broker.cmd(f"topic {TOPIC} 1")
+        else:
+            self.broker.create_topic(TOPIC)
+        self.pg.sql("CREATE DATABASE shop")
+        self.reader = Reader(self.broker.bootstrap)
+        stack.callback(self.reader.close)
+
+    def connect(self, **kw):
+        return self.pg.connect("shop", **kw)
+
+    def value(self, query, *params):
+        with self.connect() as c:
+            row = c.execute(query, params).fetchone()
+            return row and row[0]
+
+    def pending(self):
+        return self.value("SELECT pending FROM outbox.lag")
+
+    # ---- act 1
+
+    def set_up(self):
+        versions = self.value("SELECT split_part(version(), ' ', 2)")
+        broker = "the mock broker" if self.mock else "Apache Kafka"
+        say(f"   PostgreSQL {versions} on port {self.pg.port}, {broker} on {self.broker.bootstrap}.")
+        for sql in ("CREATE TABLE payments (id text PRIMARY KEY, status text NOT NULL, amount int NOT NULL)",
+                    "CREATE EXTENSION outbox",
+                    "CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka\n"
+                    f"      OPTIONS (bootstrap_servers '{self.broker.bootstrap}', topic '{TOPIC}')"):
+            say(f"   {sql};")
+            with self.connect() as c:
+                c.execute(sql)
+
+    def three_transactions(self):
+        say("   The sink is paused for a moment, so that there is a lag to look at:  SELECT outbox.pause('kafka')")
+        self.value("SELECT outbox.pause('kafka')")
+        with self.connect(autocommit=False) as c:
+            for what, text, end in (("authorise", AUTHORIZE, "COMMIT"), ("capture", CAPTURE, "COMMIT"),
+                                    ("capture again, and the bank says no", CAPTURE, "ROLLBACK")):
+                values = {"id": "pay-0", "amount": 42}
+                say(f"   -- {what}")
+                say(f"   BEGIN;\n   {show_statements(text, **values)}\n   {end};")
+                run_statements(c, text, **values)
+                c.commit() if end == "COMMIT" else c.rollback()
+        show_lag(self.connect, "before")
+        self.value("SELECT outbox.resume('kafka')")
+        say("   SELECT outbox.resume('kafka')")
+        eventually(lambda: len(self.reader.records) >= 2, 30, "two events on the topic")
+        eventually(lambda: self.pending() == 0, 10, "nothing pending")
+        show_lag(self.connect, "after")
+        say(f"   The topic {TOPIC}, as a consumer sees it (the rolled-back event is not there):")
+        for key, event_id, event_type, value in self.reader.records:
+            say(f"   key {key}  event_type {event_type}  event_id {event_id}\n      {value.decode()}")
+
+    # ---- act 2
+
+    def progress(self, writers):
+        with contextlib.suppress(psycopg.OperationalError), self.connect(connect_timeout=2) as c:
+            lag = c.execute("SELECT pending, extract(epoch FROM oldest_pending_age)::numeric(10,2), state FROM outbox.lag").fetchone()
+            say(f"   {time.monotonic() - START:3.0f} s   committed {writers.committed:5}   rolled back {writers.rolled_back:4}"
+                f"   on the topic {len(self.reader.records) - 2:5}   pending {lag[0]:5}, oldest {lag[1]} s, relay {lag[2]}")
+
+    def relay_in_flight(self, limit=20):
+        """The pid of the relay at a moment when it has sent events and waits for the acknowledgements."""
+        def look():
+            with self.connect() as c:
+                row = c.execute("SELECT pid FROM pg_stat_activity"
+                                " WHERE backend_type = 'outbox relay' AND state = 'active'").fetchone()
+                return row and row[0]
+        return eventually(look, limit, "a relay that is publishing", interval=0.002, ignore=(psycopg.OperationalError,))
+
+    def payments_while_relays_die(self):
+        say(f"   {WRITERS} clients authorise and capture {PAYMENTS} payments, every {REFUSED}th capture is rolled back.")
+        writers = Writers(self.connect)
+        writers.start()
+        for second in range(1, 1000):
+            time.sleep(1)
+            self.progress(writers)
+            if second in (2, 4):
+                self.terminate_relay()
+            if not writers.busy:
+                break
+        say(f"   Then {BULK} payments are settled in one transaction, and the relay that sends them is killed:")
+        with self.connect() as c:
+            c.execute("SELECT count(outbox.add_event('settled-' || n, 'settled', json_build_object('number', n),"
+                      " aggregate_type => 'payment')) FROM generate_series(1, %s) n", [BULK])
+        writers.committed += BULK
+        self.kill_relay()
+        while self.pending() != 0:
+            self.progress(writers)
+            time.sleep(0.5)
+        self.progress(writers)
+        if writers.broken:
+            say(f"   {writers.broken} connections of the clients broke.")
+
+    def terminate_relay(self):
+        pid = self.relay_in_flight()
+        say(f"           SELECT pg_terminate_backend({pid})  -- the relay, while it publishes")
+        self.value("SELECT pg_terminate_backend(%s)", pid)
+
+    def kill_relay(self):
+        before = len(self.reader.records)
+        pid = self.relay_in_flight()
+        eventually(lambda: len(self.reader.records) > before, 10, "the first events of the batch on the topic", interval=0.001)
+        say(f"           kill -9 {pid}  -- the relay, in the middle of its batch. PostgreSQL restarts all its processes after this.")
+        mark = self.pg.mark()
+        self.pg.signal(pid, signal.SIGKILL)
+        # Not before the server has noticed and recovered; stopping it in between is what it takes badly.
+        eventually(lambda: "database system is ready" in self.pg.log_since(mark), 60, "the server is back")
+
+    # ---- the reckoning
+
+    def reckon(self):
+        with self.connect() as c:
+            rows = c.execute("SELECT event_id::text, id, aggregate_id FROM outbox.events").fetchall()
+        ids = {event_id: (number, key) for event_id, number, key in rows}
+        eventually(lambda: len({r[1] for r in self.reader.records}) >= len(ids), 30, f"{len(ids)} events on the topic")
+        records = list(self.reader.records)
+        seen = Counter(event_id for _, event_id, _, _ in records)
+        missing = set(ids) - set(seen)
+        phantom = set(seen) - set(ids)
+        first = dict.fromkeys(event_id for _, event_id, _, _ in records if event_id in ids)
+        last_of_key, disorder = {}, 0
+        for event_id in first:
+            number, key = ids[event_id]
+            disorder += number < last_of_key.get(key, 0)
+            last_of_key[key] = number
+        twice = sum(1 for n in seen.values() if n > 1)
+        show_lag(self.connect, "in the end")
+        say(f"   committed events                                {len(ids):6}")
+        say(f"   of them on the topic                            {len(ids) - len(missing):6}")
+        say(f"   on the topic, but rolled back                   {len(phantom):6}")
+        say(f"   first deliveries out of a payment's order       {disorder:6}")
+        say(f"   events that came twice or more                  {twice:6}   (a consumer knows them by their event_id)")
+        if self.mock:
+            say("   (The mock broker stores a request twice that is sent twice; Apache Kafka does not.)")
+        return not missing and not phantom and not disorder
+
+
+def main():
+    def terminate(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, terminate)
+    env.sweep()
+    with contextlib.ExitStack() as stack:
+        act("A server and a broker of the demo's own")
+        demo = Demo(stack)
+        demo.set_up()
+        act("Authorise, capture, and one capture that is rolled back")
+        demo.three_transactions()
+        act("Many payments, and relays that are killed")
+        demo.payments_while_relays_die()
+        act("Did every event arrive?")
+        good = demo.reckon()
+        say()
+        say(f"   {'Every committed event arrived, in order, and no other.' if good else 'SOMETHING IS WRONG: see above.'}"
+            f" The demo took {time.monotonic() - START:.0f} s.")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("interrupted; everything has been stopped")
+        sys.exit(130)
