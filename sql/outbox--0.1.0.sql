@@ -4,10 +4,10 @@
 -- The owner of a schema may put functions beside ours that our own calls could find.
 DO LANGUAGE plpgsql $do$
 BEGIN
-    PERFORM FROM pg_catalog.pg_namespace
-        WHERE nspname = 'outbox' AND nspowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user);
+    PERFORM FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner
+        WHERE n.nspname = 'outbox' AND NOT r.rolsuper;
     IF FOUND THEN
-        RAISE EXCEPTION 'there is a schema "outbox" that belongs to somebody else'
+        RAISE EXCEPTION 'there is a schema "outbox" that does not belong to a superuser'
             USING ERRCODE = 'duplicate_schema', HINT = 'Drop or rename it; CREATE EXTENSION outbox makes its own.';
     END IF;
 END $do$;
@@ -785,6 +785,17 @@ COMMENT ON FUNCTION outbox.cancel(uuid) IS 'Withdraws a scheduled event; false w
 -- Rights
 -- =====================================================================================================================
 
+-- GRANT by somebody who has nothing to grant is a warning; here it is an error.
+CREATE FUNCTION outbox.must_be_owner() RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    IF NOT pg_has_role((SELECT e.extowner FROM pg_extension e WHERE e.extname = 'outbox'), 'USAGE') THEN
+        RAISE EXCEPTION 'must be owner of the extension "outbox"' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox.must_be_owner() IS 'An error for whoever is not the extension''s owner';
+
 -- Runs with the caller's rights: who may not GRANT these cannot by this function either.
 CREATE FUNCTION outbox.grant_writer(role text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -792,6 +803,7 @@ CREATE FUNCTION outbox.grant_writer(role text) RETURNS void
 DECLARE
     signature text;
 BEGIN
+    PERFORM outbox.must_be_owner();
     -- "public" and the like are no roles, but GRANT would take them.
     PERFORM FROM pg_roles r WHERE r.rolname = grant_writer.role;
     IF NOT FOUND THEN
@@ -816,6 +828,7 @@ CREATE FUNCTION outbox.grant_monitor(role text) RETURNS void
 DECLARE
     object text;
 BEGIN
+    PERFORM outbox.must_be_owner();
     PERFORM FROM pg_roles r WHERE r.rolname = grant_monitor.role;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'role "%" does not exist', grant_monitor.role USING ERRCODE = 'undefined_object';
