@@ -1,0 +1,135 @@
+"""What the tests of the publish loop have in common: sinks, writers that survive crashes, and whoever kills relays and servers."""
+
+import signal
+import threading
+import time
+
+import psycopg
+
+from .wait import eventually
+
+GONE = (psycopg.OperationalError, psycopg.InterfaceError)  # a lost connection; also "the database system is starting up"
+
+
+def make_sink(db, kafka, topic, name="kafka", **options):
+    """Records of the format `payload`: the value is what was written, byte for byte, and the header event_id tells who it is."""
+    options = {"bootstrap_servers": kafka.bootstrap, "topic": topic, "format": "payload", **options}
+    text = ", ".join(f"{key.replace('.', '_')} '{value}'" for key, value in options.items())
+    db.sql(f"CREATE SERVER {name} FOREIGN DATA WRAPPER outbox_kafka OPTIONS ({text})")
+
+
+def nothing_pending(db, timeout=60):
+    """Waits until every sink has everything, by the predicate in full."""
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.pending") == 0, timeout, "nothing pending", ignore=GONE,
+               interval=0.2)
+
+
+def relays(db):
+    """Pids of the database's relays."""
+    return [pid for pid, in db.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = current_database()")]
+
+
+class Session:
+    """A connection that is made anew when the server went away. What became of the transaction then, only the log knows."""
+
+    def __init__(self, db, settings=""):
+        self.db, self.settings, self.connection = db, settings, None
+
+    def run(self, body, patience=90):
+        """body(connection) once, in a connection that is not in a transaction. True: it came to its end; False: the server
+        went away in the middle."""
+        deadline = time.monotonic() + patience
+        while self.connection is None:
+            try:
+                self.connection = self.db.connect(autocommit=False, connect_timeout=10)
+                if self.settings:
+                    self.connection.execute(self.settings)
+                    self.connection.commit()
+            except GONE:
+                self.close()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        try:
+            body(self.connection)
+            return True
+        except GONE:
+            self.close()
+            return False
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+
+
+class Threads:
+    """Threads that the test joins; what one of them raises, the test raises."""
+
+    def __init__(self):
+        self.threads, self.errors = [], []
+
+    def start(self, body, *args):
+        def guarded():
+            try:
+                body(*args)
+            except BaseException as e:  # noqa: BLE001  it is raised by join()
+                self.errors.append(e)
+        self.threads.append(threading.Thread(target=guarded, daemon=True))
+        self.threads[-1].start()
+
+    @property
+    def running(self):
+        return any(t.is_alive() for t in self.threads) and not self.errors
+
+    def join(self, timeout=200):
+        deadline = time.monotonic() + timeout
+        for thread in self.threads:
+            while thread.is_alive() and not self.errors:
+                assert time.monotonic() < deadline, "a thread of the test did not end"
+                thread.join(0.2)
+        if self.errors:
+            raise self.errors[0]
+
+
+class Killer:
+    """Kills relays, and the server's processes with one. Counts what it did, since each may repeat a batch."""
+
+    def __init__(self, db, rng):
+        self.db, self.rng = db, rng
+        self.terminated = self.crashes = self.stops = 0
+
+    def victim(self):
+        """A relay that is at work."""
+        def found():
+            pids = relays(self.db)
+            return pids and self.rng.choice(pids)
+        return eventually(found, 90, "a relay", ignore=GONE)
+
+    def terminate(self):
+        self.db.sql("SELECT pg_terminate_backend(%s)", [self.victim()])
+        self.terminated += 1
+
+    def crash(self):
+        """kill -9 of a relay: the postmaster ends all its processes and recovers."""
+        pid = self.victim()
+        before = self.db.pg.mark()
+        self.db.pg.signal(pid, signal.SIGKILL)
+        self.crashes += 1
+        eventually(lambda: "all server processes terminated; reinitializing" in self.db.pg.log_since(before), 60, "the restart after a crash")
+        self.db.pg.wait_recovered()
+        self.db.pg.expect_crash()
+
+    def immediate_stop(self):
+        self.db.pg.stop("immediate")
+        self.stops += 1
+        self.db.pg.start()
+
+    def most_repeats(self, lanes, batch):
+        """One batch per lane and kill."""
+        return batch * (self.terminated + lanes * (self.crashes + self.stops))
+
+
+def pause(rng, longest):
+    """Somebody else's turn: what a writer does between two statements."""
+    time.sleep(rng.random() * longest)
