@@ -1,4 +1,5 @@
 // _PG_init: settings, shared memory, hooks, launcher. Nothing else.
+#include "api/hooks.hpp"
 #include "pg/postgres.hpp"
 #include "state/settings.hpp"
 #include "state/shared.hpp"
@@ -15,6 +16,7 @@ void _PG_init(void)
     // Without preload the SQL functions work; nothing runs, and outbox.health says which line is missing.
     if (!process_shared_preload_libraries_in_progress || IsBinaryUpgrade)
         return;
+    outbox::api::install_hooks();
     outbox::shared::request();
     outbox::worker::register_launcher();
 }

@@ -103,4 +103,13 @@ inline uint32 wait_event(WaitName name)
 #endif
 }
 
+inline bool owns_database(Oid database)
+{
+#if PG_VERSION_NUM >= 160000
+    return object_ownercheck(DatabaseRelationId, database, GetUserId());
+#else
+    return pg_database_ownercheck(database, GetUserId());
+#endif
+}
+
 }  // namespace outbox::pg

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <unordered_set>
 
 #include "core/backoff.hpp"
@@ -18,9 +19,9 @@
 #include "state/shared.hpp"
 #include "store/lanes.hpp"
 #include "store/log.hpp"
-#include "store/parked.hpp"
 #include "store/segments.hpp"
 #include "store/sinks.hpp"
+#include "worker/parking.hpp"
 #include "worker/publisher.hpp"
 
 namespace outbox::worker {
@@ -38,7 +39,6 @@ constexpr std::chrono::minutes kFullLook{10};      // the safety net: the predic
 constexpr seconds kLazyRecord{10};                 // a lane with nothing for it still moves its recorded position
 constexpr std::int64_t kLazyEvents = 50'000;
 constexpr std::int64_t kThinEvery = 1'000;         // batches
-constexpr std::int64_t kParkedBatch = 1'000;
 
 class Relay {
 public:
@@ -47,7 +47,7 @@ public:
     bool close()
     {
         bool live = publisher_ == nullptr || publisher_->close(kCloseLimit);
-        bool parked = parked_publisher_ == nullptr || parked_publisher_->close(kCloseLimit / 2);
+        bool parked = parking_.close(kCloseLimit / 2);
         return live && parked;
     }
 
@@ -58,9 +58,6 @@ private:
     Next step();
     Next publish_pass();
     Next probe_pass();
-    void parked_pass();
-    void park(const store::Batch &batch, std::size_t done);
-    bool gated(const core::Event &event);
     void record_probe();
     void settle_probe(milliseconds grace);
     void make_durable(const store::Batch &batch);
@@ -81,17 +78,16 @@ private:
     store::SinkConfig config_;
     store::Log log_;
     std::unique_ptr<Publisher> publisher_;
-    std::unique_ptr<Publisher> parked_publisher_;  // parked events go out beside the live ones, not among them
-    core::KeyGate gate_;                           // keys with a parked event
+    Parking parking_;
     std::vector<Fate> fates_;
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
     std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
     std::int64_t recorded_position_ = 0;
-    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, parked_at_{}, full_look_at_ = Clock::now(), back_off_until_{};
+    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, full_look_at_ = Clock::now(), back_off_until_{};
     core::Backoff backoff_{500, 30'000};
     std::minstd_rand random_{std::random_device{}()};
     std::uint64_t generation_ = 0;
-    bool loaded_ = false, down_ = false, asleep_ = false, anything_parked_ = false;
+    bool loaded_ = false, down_ = false, asleep_ = false;
     State state_ = State::starting;
     std::string error_;
 };
@@ -142,7 +138,7 @@ Relay::Next Relay::step()
     }
     if (down_)
         return probe_pass();
-    parked_pass();
+    shared::set_progress(progress_.position, static_cast<std::int64_t>(parking_.pass()));
     return publish_pass();
 }
 
@@ -171,11 +167,16 @@ Relay::Next Relay::publish_pass()
     }
     make_durable(batch);
     fates_.assign(batch.events.size(), Fate::open);
-    Publisher::Result result = publisher_->publish(batch.events, fates_, [this](const core::Event &e) { return gated(e); });
+    Publisher::Result result = publisher_->publish(batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); });
     if (fault("after_acknowledgement"))
         pg::wait(pg::Wait::delivery, -1, 60'000);
-    finish_batch(batch, result);
-    transaction.commit();
+    try {
+        finish_batch(batch, result);
+        transaction.commit();
+    } catch (...) {
+        remember_ahead(batch, 0);  // a record that keeps failing must not send the batch again and again
+        throw;
+    }
     pg::report_statistics();
     if (result == Publisher::Result::outage)
         outage(publisher_->error());
@@ -191,17 +192,12 @@ void Relay::make_durable(const store::Batch &batch)
     pg::flush_commits(xids.data(), xids.size());
 }
 
-bool Relay::gated(const core::Event &event)
-{
-    return !gate_.empty() && gate_.blocked(publisher_->destination(event), event.aggregate_id);
-}
-
 // Records as much of the batch as was done without a gap; what could not be delivered of it is parked with it.
 void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
 {
     std::size_t done = done_in_order(batch);
     if (done > 0) {
-        park(batch, done);
+        parking_.park(std::span(batch.events).first(done), fates_, *publisher_);
         auto delivered = std::count(fates_.begin(), fates_.begin() + static_cast<std::ptrdiff_t>(done), Fate::delivered);
         store::Progress progress = batch.after_first(done);
         progress.published = batch.before.published + delivered;
@@ -226,75 +222,6 @@ std::size_t Relay::done_in_order(const store::Batch &batch)
     while (done < batch.events.size() && fates_[done] != Fate::open)
         done++;
     return done;
-}
-
-void Relay::park(const store::Batch &batch, std::size_t done)
-{
-    std::vector<store::ToPark> parked;
-    for (std::size_t i = 0; i < done; i++) {
-        if (fates_[i] == Fate::delivered)
-            continue;
-        store::ParkReason reason = fates_[i] == Fate::dead       ? store::ParkReason::dead
-                                   : fates_[i] == Fate::deferred ? store::ParkReason::retry
-                                                                 : store::ParkReason::behind;
-        const core::Event &e = batch.events[i];
-        parked.push_back({e.id, std::string(publisher_->destination(e)), reason, publisher_->reason(i)});
-        if (reason != store::ParkReason::dead || config_.options.on_poison == core::OnPoison::hold)
-            gate_.block(publisher_->destination(e), e.aggregate_id);
-    }
-    if (parked.empty())
-        return;
-    store::park(lane_, parked);
-    anything_parked_ = true;
-    char line[400];
-    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d parked %zu events, the first with id %lld: %s", config_.name.c_str(), lane_.lane,
-             parked.size(), static_cast<long long>(parked[0].id), parked[0].error.c_str());
-    pg::log(pg::Level::warning, line);
-}
-
-// Parked events that are due, in order, through a producer of their own. A topic that is still stuck holds the lane up for
-// stall_timeout at most.
-void Relay::parked_pass()
-{
-    if (!anything_parked_ || Clock::now() < parked_at_)
-        return;
-    parked_at_ = Clock::now() + seconds(1);
-    bool hold = config_.options.on_poison == core::OnPoison::hold;
-    pg::Transaction transaction;
-    if (!extension_usable())
-        return;
-    std::vector<core::Event> events = store::take_due(lane_, hold, kParkedBatch);
-    if (events.empty()) {
-        anything_parked_ = store::anything_parked(lane_);
-        transaction.commit();
-        return;
-    }
-    if (parked_publisher_ == nullptr) {
-        core::SinkOptions options = config_.options;
-        options.delivery_timeout_ms = options.stall_timeout_ms;
-        parked_publisher_ = std::make_unique<Publisher>(options, config_.wrapper);
-    }
-    std::vector<Fate> fates;
-    Publisher::Result result = parked_publisher_->publish(events, fates, [](const core::Event &) { return false; });
-    std::vector<std::int64_t> delivered;
-    for (std::size_t i = 0; i < events.size(); i++) {
-        if (fates[i] == Fate::delivered)
-            delivered.push_back(events[i].id);
-        else if (fates[i] == Fate::gated)
-            store::put_back(lane_, events[i].id, store::ParkReason::behind, {});
-        else if (fates[i] == Fate::dead)
-            store::put_back(lane_, events[i].id, store::ParkReason::dead, parked_publisher_->reason(i));
-        else if (result != Publisher::Result::stopped)
-            store::put_back(lane_, events[i].id, store::ParkReason::retry,
-                            fates[i] == Fate::deferred ? parked_publisher_->reason(i) : parked_publisher_->error());
-    }
-    store::unpark(lane_, delivered);
-    if (!delivered.empty())
-        store::load_gate(lane_, hold, gate_);
-    transaction.commit();
-    shared::set_progress(progress_.position, static_cast<std::int64_t>(delivered.size()));
-    if (delivered.size() == events.size())
-        parked_at_ = {};
 }
 
 // After an outage in the middle of a batch, what was delivered beyond the first gap is not sent again by this process.
@@ -422,15 +349,13 @@ bool Relay::load()
     if (!extension.present)
         return extension.busy;
     store::SinkConfig config = store::load_sink(lane_.sink_id);
+    config.options.lane = lane_.lane;
     if (!config.exists || !store::load_lane(lane_, progress_, cap_)) {
         shared::give_up_slot();
         return false;
     }
-    store::load_gate(lane_, config.options.on_poison == core::OnPoison::hold, gate_);
-    anything_parked_ = store::anything_parked(lane_);
+    parking_.load(lane_, config);
     transaction.commit();
-    parked_at_ = {};
-    config.options.lane = lane_.lane;
     core::EventFilter filter;
     std::string error, hint;
     if (!filter.parse(config.options.events, error, hint))
@@ -442,7 +367,6 @@ bool Relay::load()
         if (!close())
             pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
         publisher_ = std::make_unique<Publisher>(config.options, config.wrapper);
-        parked_publisher_.reset();
         back_off_until_ = {};
     }
     if (!config.error.empty())
