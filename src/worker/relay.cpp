@@ -62,6 +62,7 @@ private:
     void settle_probe(milliseconds grace);
     void make_durable(const store::Batch &batch);
     void skip_ahead(const store::Batch &batch);
+    void recorded(const store::Progress &progress, std::int64_t delivered);
     std::size_t done_in_order(const store::Batch &batch);
     void remember_ahead(const store::Batch &batch, std::size_t done);
     void finish_batch(const store::Batch &batch, Publisher::Result result);
@@ -88,6 +89,7 @@ private:
     std::minstd_rand random_{std::random_device{}()};
     std::uint64_t generation_ = 0;
     bool loaded_ = false, down_ = false, asleep_ = false;
+    bool arrived_ = false;                  // this lane has come to the cap, on disk
     State state_ = State::starting;
     std::string error_;
 };
@@ -202,12 +204,9 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
         store::Progress progress = batch.after_first(done);
         progress.published = batch.before.published + delivered;
         store::record(lane_, progress, static_cast<std::int32_t>(delivered));
-        progress_ = std::move(progress);
-        recorded_position_ = progress_.position;
-        recorded_at_ = Clock::now();
+        recorded(progress, delivered);
         if (progress_.batch % kThinEvery == 0)
             store::thin_progress(lane_);
-        shared::set_progress(progress_.position, delivered);
         if (!error_.empty() && result == Publisher::Result::complete) {
             error_.clear();
             shared::set_error(nullptr);
@@ -234,23 +233,34 @@ void Relay::remember_ahead(const store::Batch &batch, std::size_t done)
             ahead_.insert(batch.events[i].id);
 }
 
-// Nothing for this lane: its position moves in memory, and on disk lazily (at once where a change of lanes waits for it).
+// Nothing for this lane: its position moves in memory, and on disk lazily. Where a change of lanes waits for this lane to
+// come to its point, or a late range is under way, it is recorded at once.
 void Relay::skip_ahead(const store::Batch &batch)
 {
-    bool lazily = Clock::now() - recorded_at_ > kLazyRecord || batch.after.position - recorded_position_ > kLazyEvents || cap_.has_value();
-    if (batch.moved && (lazily || batch.after.late_seen || progress_.late_seen) && store::claim(lane_, progress_, cap_.has_value())) {
+    bool late_range = batch.after.late_seen || progress_.late_seen;
+    bool arrives = cap_ && !arrived_ && !batch.more;
+    bool due = batch.moved && (Clock::now() - recorded_at_ > kLazyRecord || batch.after.position - recorded_position_ > kLazyEvents);
+    if (late_range || arrives || due) {
+        if (!store::claim(lane_, progress_, cap_.has_value())) {
+            loaded_ = false;
+            return;
+        }
         store::record(lane_, batch.after, 0);
-        progress_ = batch.after;
-        recorded_position_ = progress_.position;
-        recorded_at_ = Clock::now();
-        shared::set_progress(progress_.position, 0);
+        recorded(batch.after, 0);
+        arrived_ = arrives;
         return;
     }
-    std::int64_t recorded = progress_.batch;
-    if (!batch.after.late_seen && !progress_.late_seen) {
-        progress_ = batch.after;
-        progress_.batch = recorded;
-    }
+    std::int64_t newest = progress_.batch;
+    progress_ = batch.after;
+    progress_.batch = newest;
+}
+
+void Relay::recorded(const store::Progress &progress, std::int64_t delivered)
+{
+    progress_ = progress;
+    recorded_position_ = progress.position;
+    recorded_at_ = Clock::now();
+    shared::set_progress(progress.position, delivered);
 }
 
 // ---- while the sink is down -------------------------------------------------------------------------------------------------
@@ -329,9 +339,7 @@ void Relay::record_probe()
     pg::Transaction transaction;
     if (store::claim(lane_, progress_, cap_.has_value())) {
         store::record(lane_, *probe_then_, 1);
-        progress_ = *probe_then_;
-        recorded_position_ = progress_.position;
-        shared::set_progress(progress_.position, 1);
+        recorded(*probe_then_, 1);
     } else {
         loaded_ = false;
     }
@@ -363,6 +371,7 @@ bool Relay::load()
     log_.configure(lane_, filter, config.floor);
     log_.restart();
     recorded_position_ = progress_.position;
+    arrived_ = false;
     if (publisher_ == nullptr || publisher_->probing() || !(config.options == publisher_->options())) {
         if (!close())
             pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
