@@ -42,7 +42,9 @@ std::int64_t milliseconds(std::int64_t microseconds) {
 class Producer final : public Sink {
 public:
     explicit Producer(const core::SinkOptions& options);
-    ~Producer() override { close(std::chrono::seconds(5)); }
+    ~Producer() override {
+        if (rk_ != nullptr) close(std::chrono::seconds(5));
+    }
 
     Accept send(const core::Event& event, std::uint32_t tag, Refusal& why) override;
     std::string_view destination(const core::Event& event) override;
@@ -113,7 +115,6 @@ private:
     bool any_blocked_ = false;
     bool purged_ = false;
     std::int32_t fatal_code_ = 0;
-    bool gone_ = false;
 };
 
 core::WireSettings wire_settings(const core::SinkOptions& options, std::string& source) {
@@ -151,6 +152,8 @@ Producer::Producer(const core::SinkOptions& options)
     queue_.reset(rd_kafka_queue_get_main(rk_));
     rd_kafka_set_log_queue(rk_, nullptr);  // to the main queue
     rd_kafka_queue_io_event_enable(queue_.get(), pipe_.write_end(), "", 1);
+    // The descriptor tells only that the queue is no longer empty. It may not be: log lines are there already.
+    pipe_.ring();
 }
 
 std::string_view Producer::destination(const core::Event& event) {
@@ -367,7 +370,7 @@ std::size_t Producer::collect(std::span<Report> out) {
     }
 
     const rd_kafka_message_t* messages[256];
-    while (count < out.size() && (event_ || next_event())) {
+    while ((event_ || next_event()) && count < out.size()) {
         const std::size_t room = std::min(std::size(messages), out.size() - count);
         const std::size_t taken = rd_kafka_event_message_array(event_.get(), messages, room);
         for (std::size_t i = 0; i < taken; i++) out[count++] = report_of(*messages[i]);
@@ -406,16 +409,16 @@ std::string Producer::describe(std::int32_t code, std::string_view destination) 
 // ---- the end -----------------------------------------------------------------------------------------------
 
 bool Producer::close(std::chrono::milliseconds limit) {
-    if (rk_ == nullptr) return gone_;
-    // Everything that refers to the client first, the descriptor before its pipe.
-    event_.reset();
-    destinations_.clear();
-    rd_kafka_queue_io_event_enable(queue_.get(), -1, nullptr, 0);
-    queue_.reset();
-    rk_ = nullptr;
-    outstanding_ = 0;
-    gone_ = attendant_->destroy(limit);
-    return gone_;
+    if (rk_ != nullptr) {
+        // Everything that refers to the client first, the descriptor before its pipe.
+        event_.reset();
+        destinations_.clear();
+        rd_kafka_queue_io_event_enable(queue_.get(), -1, nullptr, 0);
+        queue_.reset();
+        rk_ = nullptr;
+        outstanding_ = 0;
+    }
+    return attendant_->destroy(limit);
 }
 
 }  // namespace
