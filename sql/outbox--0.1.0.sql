@@ -329,7 +329,8 @@ COMMENT ON FOREIGN DATA WRAPPER outbox_kafka IS 'Kafka as a sink of outbox: CREA
 
 -- The sinks of this database: the foreign servers of our wrappers, with what they have in outbox.sinks.
 CREATE VIEW outbox.servers AS
-SELECT s.oid AS server_oid, s.srvname::text AS name, w.fdwname::text AS wrapper, s.srvowner AS owner,
+SELECT s.oid AS server_oid, s.srvname::text COLLATE pg_catalog."default" AS name, w.fdwname::text COLLATE pg_catalog."default" AS wrapper,
+       s.srvowner AS owner,
        (SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'home') AS home,
        coalesce((SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'lanes'), '1')::integer AS lanes,
        coalesce((SELECT option_value FROM pg_catalog.pg_options_to_table(s.srvoptions) WHERE option_name = 'start'), 'earliest') AS start,
@@ -674,11 +675,11 @@ SELECT 'id sequence', q.seqcache = 1 AND q.seqincrement = 1 AND NOT q.seqcycle,
 FROM pg_catalog.pg_sequence q WHERE q.seqrelid = 'outbox.events_id_seq'::pg_catalog.regclass
 UNION ALL
 SELECT 'publications', pg_catalog.count(*) = 0,
-       coalesce('tables of outbox are in ' || pg_catalog.string_agg(DISTINCT p.pubname::text, ', '), 'no table of outbox is in a publication'),
+       coalesce('tables of outbox are in ' || pg_catalog.string_agg(DISTINCT p.pubname::text COLLATE pg_catalog."default", ', '), 'no table of outbox is in a publication'),
        CASE WHEN pg_catalog.count(*) > 0 THEN 'Their rows carry transaction ids of this cluster and mean nothing elsewhere: leave the schema outbox out of the publication.' END
 FROM pg_catalog.pg_publication_tables p WHERE p.schemaname = 'outbox'
 UNION ALL
-SELECT 'encoding', d.encoding <> 0, pg_catalog.pg_encoding_to_char(d.encoding),
+SELECT 'encoding', d.encoding <> 0, pg_catalog.pg_encoding_to_char(d.encoding)::text COLLATE pg_catalog."default",
        CASE WHEN d.encoding = 0 THEN 'In a database of encoding SQL_ASCII only text that is valid UTF-8 can be an event; use UTF8.' END
 FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()
 UNION ALL
@@ -691,7 +692,7 @@ WHERE t.evtname IN ('outbox_sink_ddl', 'outbox_sink_drop_start', 'outbox_sink_dr
 UNION ALL
 -- Relays run as a superuser, so a trigger of somebody else's would too.
 SELECT 'triggers', pg_catalog.count(*) = 0,
-       coalesce('foreign to outbox: ' || pg_catalog.string_agg(x.what, ', '), 'only ours are on the tables of outbox'),
+       coalesce('foreign to outbox: ' || pg_catalog.string_agg(x.what COLLATE pg_catalog."default", ', '), 'only ours are on the tables of outbox'),
        CASE WHEN pg_catalog.count(*) > 0 THEN 'They run with the rights of the relay, a superuser. Drop them, revoke TRIGGER.' END
 FROM (
     SELECT pg_catalog.format('trigger %s on %s', t.tgname, o.relname) AS what
