@@ -239,7 +239,12 @@ Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why)
                    " bytes, more than the sink's queue.buffering.max.kbytes"};
         return Accept::refused;
     }
-    if (code == RD_KAFKA_RESP_ERR__FATAL) look_for_the_end();
+    if (code == RD_KAFKA_RESP_ERR__FATAL) {
+        look_for_the_end();
+    } else {
+        // librdkafka knows the topic as missing or denied, and would look again in five minutes.
+        attendant_->inquire(topic);
+    }
     return refuse(why, code, topic, event);
 }
 
