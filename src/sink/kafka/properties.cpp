@@ -77,6 +77,7 @@ constexpr Row kTable[] = {
     {"topic.metadata.refresh.fast.cnt", Kind::free, {}, {}},
     {"topic.metadata.refresh.sparse", Kind::free, {}, {}},
     {"topic.metadata.propagation.max.ms", Kind::free, {}, {}},
+    {"topic.blacklist", Kind::ours, {}, "Use the sink's option events to leave events out."},
     {"allow.auto.create.topics", Kind::free, {}, {}},
     {"partitioner", Kind::ours,
      "murmur2_random|murmur2|consistent_random|consistent|fnv1a|fnv1a_random",
