@@ -11,7 +11,7 @@ case $suite in
     *) die "unknown suite: $suite" ;;
 esac
 
-packages="g++ make pkg-config librdkafka-dev libcurl4-openssl-dev libkrb5-dev
+packages="g++ make ccache pkg-config librdkafka-dev libcurl4-openssl-dev libkrb5-dev
           postgresql-$version postgresql-server-dev-$version postgresql-$version-pgtap"
 
 is_root || skip "a chroot needs root"

@@ -27,7 +27,7 @@ fi
 
 missing=()
 # clang and llvm come with postgresql-server-dev, in the version that its bitcode wants.
-for p in g++ make cmake git pkg-config "postgresql-$pg" "postgresql-server-dev-$pg" "postgresql-$pg-pgtap" librdkafka-dev \
+for p in g++ make cmake ccache git pkg-config "postgresql-$pg" "postgresql-server-dev-$pg" "postgresql-$pg-pgtap" librdkafka-dev \
          libcurl4-openssl-dev libgtest-dev kcat python3-venv default-jre-headless maven debootstrap debian-archive-keyring \
          util-linux ca-certificates; do
     installed "$p" || missing+=("$p")
