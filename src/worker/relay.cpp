@@ -19,6 +19,7 @@
 #include "state/shared.hpp"
 #include "store/lanes.hpp"
 #include "store/log.hpp"
+#include "store/scheduled.hpp"
 #include "store/segments.hpp"
 #include "store/sinks.hpp"
 #include "worker/parking.hpp"
@@ -38,6 +39,8 @@ constexpr seconds kHousekeeping{5};
 constexpr std::chrono::minutes kFullLook{10};      // the safety net: the predicate in full, once in a while
 constexpr seconds kLazyRecord{10};                 // a lane with nothing for it still moves its recorded position
 constexpr std::int64_t kLazyEvents = 50'000;
+constexpr milliseconds kLookAtScheduled{60'000};   // a writer's wake-up makes it sooner
+constexpr std::int64_t kScheduledBatch = 1'000;
 constexpr std::int64_t kThinEvery = 1'000;         // batches
 
 class Relay {
@@ -84,11 +87,12 @@ private:
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
     std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
     std::int64_t recorded_position_ = 0;
-    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, full_look_at_ = Clock::now(), back_off_until_{};
+    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, full_look_at_ = Clock::now(), back_off_until_{};
     core::Backoff backoff_{500, 30'000};
     std::minstd_rand random_{std::random_device{}()};
     std::uint64_t generation_ = 0;
     bool loaded_ = false, down_ = false, asleep_ = false;
+    bool busy_ = false;                     // something was written since we looked at scheduled events
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     State state_ = State::starting;
     std::string error_;
@@ -163,6 +167,7 @@ Relay::Next Relay::publish_pass()
         return batch.more ? Next::again : Next::wait;
     }
     enter(State::running);
+    busy_ = true;
     if (!store::claim(lane_, progress_, cap_.has_value())) {
         loaded_ = false;  // somebody else has the lane, or its progress is not what we know
         return Next::wait;
@@ -404,6 +409,13 @@ void Relay::housekeeping()
         if (change != store::LaneChange::none && (!cap_ || change == store::LaneChange::done))
             shared::sinks_changed(pg::my_database());
     }
+    Clock::time_point now = Clock::now();
+    if (now >= scheduled_at_ || (busy_ && now >= scheduled_looked_at_ + seconds(1))) {
+        std::int64_t ms = store::move_due(kScheduledBatch);
+        busy_ = false;
+        scheduled_looked_at_ = now;
+        scheduled_at_ = Clock::now() + (ms < 0 ? kLookAtScheduled : std::min<milliseconds>(milliseconds(ms), kLookAtScheduled));
+    }
     if (Clock::now() - housekeeping_at_ < kHousekeeping)
         return;
     housekeeping_at_ = Clock::now();
@@ -438,26 +450,31 @@ void Relay::sleep(Next next)
 {
     if (next == Next::again)
         return;
-    long ms = settings::poll_interval_ms;
     bool backing_off = Clock::now() < back_off_until_;
+    Clock::time_point until = Clock::now() + milliseconds(settings::poll_interval_ms);
     if (backing_off)
-        ms = std::min<long>(ms, std::chrono::duration_cast<milliseconds>(back_off_until_ - Clock::now()).count() + 1);
-    if (state_ == State::idle) {
+        until = std::min(until, back_off_until_);
+    else if (lane_.lane == 0)
+        until = std::min(until, std::max(scheduled_at_, Clock::now() + milliseconds(20)));
+    if (state_ == State::idle && !asleep_) {
         // Asleep first, then one more look: what was committed before the flag is seen by the look, what comes after
-        // sets the latch. The look is the next pass; only the one after it sleeps.
-        if (!asleep_) {
-            asleep_ = true;
-            shared::sleeping(true);
-            return;
-        }
+        // sets the latch.
+        asleep_ = true;
+        shared::sleeping(true);
+        return;
     }
     bool probing = publisher_ != nullptr && publisher_->probing();
     std::optional<pg::HoldInterrupts> hold;
     if (probing)
         hold.emplace();  // step() waits for the probe's report before the process ends
-    pg::wait(backing_off || probing ? pg::Wait::backing_off : pg::Wait::idle, probing ? publisher_->fd() : -1, ms);
+    auto ms = std::chrono::duration_cast<milliseconds>(until - Clock::now()).count() + 1;
+    bool time_over = pg::wait(backing_off || probing ? pg::Wait::backing_off : pg::Wait::idle, probing ? publisher_->fd() : -1,
+                              std::max<long>(static_cast<long>(ms), 1));
+    if (time_over && asleep_)
+        return;  // nobody woke us: the flag still stands, and the next look is the only one of this interval
     asleep_ = false;
     shared::sleeping(false);
+    busy_ = true;
 }
 
 Relay *the_relay;
