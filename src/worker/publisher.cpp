@@ -73,6 +73,17 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
     last_ack_ = Clock::now();
     Work work{events, fates, gated, arg, {}, {}};
     pg::HoldInterrupts hold;
+    try {
+        return attempt(work);
+    } catch (...) {
+        // No lane is released while a message of it is in the producer.
+        close(kCloseLimit);
+        throw;
+    }
+}
+
+Publisher::Result Publisher::attempt(Work &work)
+{
     for (int producers = 0; producers < kProducersPerBatch; producers++) {
         Ended ended = send_open(work);
         if (ended == Ended::all_reported)

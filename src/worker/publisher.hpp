@@ -81,6 +81,7 @@ private:
         bool gate(Publisher &p, std::size_t i);
     };
 
+    Result attempt(Work &work);
     Ended send_open(Work &w);
     Ended send_one(Work &w, std::size_t i);
     Ended await(Work &w, std::size_t leave);

@@ -57,7 +57,8 @@ public:
 private:
     enum class Next { again, wait, end };
 
-    bool load();
+    enum class Load { done, busy, gone };
+    Load load();
     Next step();
     Next publish_pass();
     Next probe_pass();
@@ -69,6 +70,7 @@ private:
     std::size_t done_in_order(const store::Batch &batch);
     void remember_ahead(const store::Batch &batch, std::size_t done);
     void finish_batch(const store::Batch &batch, Publisher::Result result);
+    void keep_house();
     void housekeeping();
     void failed(const char *what);
     void enter(State state);
@@ -95,7 +97,7 @@ private:
     bool busy_ = false;                     // something was written since we looked at scheduled events
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     State state_ = State::starting;
-    std::string error_;
+    std::string error_, house_error_;
 };
 
 // ---- the loop -------------------------------------------------------------------------------------------------------------
@@ -126,15 +128,18 @@ Relay::Next Relay::step()
         loaded_ = false;
     if (!shared::still_wanted())
         return Next::end;
+    if (!loaded_ || shared::generation() != generation_) {
+        std::uint64_t generation = shared::generation();
+        switch (load()) {
+        case Load::gone: return Next::end;
+        case Load::busy: return Next::wait;
+        case Load::done: generation_ = generation;
+        }
+    }
     if (Clock::now() < back_off_until_)
         return Next::wait;
-    if (!loaded_ || shared::generation() != generation_) {
-        generation_ = shared::generation();
-        if (!load())
-            return Next::end;
-    }
     if (lane_.lane == 0)
-        housekeeping();
+        keep_house();
     if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish) {
         enter(!config_.halted.empty()  ? State::halted
               : !config_.error.empty() ? State::disabled
@@ -172,6 +177,8 @@ Relay::Next Relay::publish_pass()
         loaded_ = false;  // somebody else has the lane, or its progress is not what we know
         return Next::wait;
     }
+    // From the first produce to the record a termination waits: what is acknowledged in time is recorded.
+    pg::HoldInterrupts hold;
     make_durable(batch);
     fates_.assign(batch.events.size(), Fate::open);
     Publisher::Result result = publisher_->publish(batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); });
@@ -353,20 +360,25 @@ void Relay::record_probe()
 
 // ---- around it --------------------------------------------------------------------------------------------------------------
 
-// The sink's options, the lane and its progress, as they are now. False: there is no such lane.
-bool Relay::load()
+// The sink's options, the lane and its progress, as they are now.
+Relay::Load Relay::load()
 {
     settle_probe(milliseconds(200));
     pg::Transaction transaction;
     pg::Extension extension = pg::lock_extension();
-    if (!extension.present)
-        return extension.busy;
-    store::SinkConfig config = store::load_sink(lane_.sink_id);
-    config.options.lane = lane_.lane;
+    if (extension.busy)
+        return Load::busy;  // being created, dropped or altered
+    store::SinkConfig config;
+    if (extension.present)
+        config = store::load_sink(lane_.sink_id);
     if (!config.exists || !store::load_lane(lane_, progress_, cap_)) {
         shared::give_up_slot();
-        return false;
+        return Load::gone;
     }
+    config.options.lane = lane_.lane;
+    if (std::string_view(extension.version) != OUTBOX_VERSION)
+        config.error = std::string("the library is of version " OUTBOX_VERSION " and the extension in this database of version ") +
+                       extension.version + ": ALTER EXTENSION outbox UPDATE";
     parking_.load(lane_, config);
     transaction.commit();
     core::EventFilter filter;
@@ -387,7 +399,7 @@ bool Relay::load()
         shared::set_error(config.error.c_str());
     config_ = std::move(config);
     loaded_ = true;
-    return true;
+    return Load::done;
 }
 
 bool Relay::extension_usable()
@@ -396,6 +408,21 @@ bool Relay::extension_usable()
     if (!extension.present && !extension.busy)
         loaded_ = false;  // load() ends the relay
     return extension.present;
+}
+
+// What goes wrong here must not keep events from being sent.
+void Relay::keep_house()
+{
+    try {
+        housekeeping();
+        house_error_.clear();
+    } catch (const std::exception &error) {
+        if (house_error_ != error.what())
+            pg::log(pg::Level::warning, (std::string("outbox: keeping house failed: ") + error.what()).c_str());
+        house_error_ = error.what();
+        housekeeping_at_ = scheduled_looked_at_ = Clock::now();
+        scheduled_at_ = Clock::now() + seconds(1);
+    }
 }
 
 void Relay::housekeeping()
