@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -31,6 +32,11 @@ HELP = """legs:
 
 what follows `--` goes to pytest: tests/run check --only e2e -- -k order
 """
+
+
+def cmake_build(name):
+    """A build directory of this work tree's own: CMake refuses one that was made for another."""
+    return env.ENV / "build" / f"cmake-{name}-{hashlib.sha1(str(REPO).encode()).hexdigest()[:8]}"
 
 
 class Leg:
@@ -136,7 +142,7 @@ class Runner:
         if not (REPO / "CMakeLists.txt").exists() or not any((REPO / "tests/unit").glob("*.cpp")):
             return
         with lock(f"cmake-{name}"):
-            build = env.ENV / "build" / f"cmake-{name}"
+            build = cmake_build(name)
             for step in (["cmake", "-S", REPO, "-B", build, *options], ["cmake", "--build", build, "-j2"]):
                 done = run(step)
                 if done.returncode:
@@ -156,7 +162,7 @@ class Runner:
         if not (REPO / "CMakeLists.txt").exists() or not any((REPO / "src/pg").glob("*.cpp")):
             return
         with lock("cmake-werror"):
-            build = env.ENV / "build" / "cmake-werror"
+            build = cmake_build("werror")
             pg_config = f"/usr/lib/postgresql/{self.host}/bin/pg_config"
             done = run(["cmake", "-S", REPO, "-B", build, "-DOUTBOX_TESTS=OFF", f"-DPG_CONFIG={pg_config}"])
             if not done.returncode:
