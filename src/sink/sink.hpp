@@ -91,10 +91,13 @@ public:
         return describe(code);
     }
 
-    // Whether the sink answers a request within `limit` (blocks that long at most): tells a stuck topic from an outage.
-    virtual bool reachable(std::chrono::milliseconds limit) {
-        (void)limit;
-        return false;
+    // What came of inquire(): whether the sink answered at all, which tells a stuck topic (yes) from an outage (no), and in
+    // `words` what it said against the destination, if anything.
+    enum class Answer { unknown, yes, no };
+    virtual Answer answer(std::string_view destination, std::string& words) const {
+        (void)destination;
+        words.clear();
+        return Answer::unknown;
     }
 
     // Destroy the producer in at most `limit`: true when it is gone, false when a helper thread still

@@ -93,7 +93,7 @@ Publisher::Result Publisher::attempt(Work &work)
         if (ended == Ended::refused)
             ended = judge_one_by_one(work);
         else if (ended == Ended::stalled)
-            ended = judge_stall(work);
+            defer_open(work);
         if (ended == Ended::stopped)
             return Result::stopped;
         if (ended == Ended::outage)
@@ -237,9 +237,9 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
         }
         if (w.acknowledged > 0) {
             Clock::time_point stall = last_ack_ + milliseconds(options_.stall_timeout_ms);
-            if (now >= stall)
+            if (now >= stall - milliseconds(options_.stall_timeout_ms / 2) && is_stuck(w, now >= stall))
                 return Ended::stalled;
-            deadline = std::min(deadline, stall);
+            deadline = std::min(deadline, now < stall ? now + milliseconds(options_.stall_timeout_ms / 4 + 1) : now + milliseconds(50));
         }
         pg::wait(pg::Wait::delivery, sink().fd(), until(stop_by_ ? std::min(deadline, *stop_by_) : deadline));
     }
@@ -293,19 +293,27 @@ Publisher::Ended Publisher::judge_one_by_one(Work &w)
     return Ended::new_producer;
 }
 
-// The rest was acknowledged and these were not. If the sink answers, it is their topics' or partitions' fault: they are set
-// aside, and sent again by a producer of their own. If it does not, it is an outage, and nobody's fault.
-Publisher::Ended Publisher::judge_stall(Work &w)
+// The rest was acknowledged and these are not. If the sink still answers, it is their topics' or partitions' fault; if it
+// does not, it is an outage, and nobody's fault. The sink is asked in good time, in the background.
+bool Publisher::is_stuck(Work &w, bool overdue)
 {
-    std::string why = error_;
-    if (!sink().reachable(milliseconds(options_.stall_timeout_ms / 2))) {
-        error_ = sink().last_error().empty() ? "the sink stopped answering" : sink().last_error();
-        return Ended::outage;
-    }
+    auto open = std::find(w.fates.begin(), w.fates.end(), Fate::open);
+    if (open == w.fates.end())
+        return false;
+    std::string to(destination(w.events[static_cast<std::size_t>(open - w.fates.begin())]));
+    if (overdue && sink().answer(to, error_) == sink::Sink::Answer::yes)
+        return true;
+    sink().inquire(to);
+    return false;
+}
+
+// Stuck events are set aside and sent again by a producer of their own.
+void Publisher::defer_open(Work &w)
+{
+    std::string why = "not acknowledged within " + std::to_string(options_.stall_timeout_ms) + " ms" + (error_.empty() ? "" : ": " + error_);
     for (std::size_t i = 0; i < w.events.size(); i++)
         if (w.fates[i] == Fate::open && !w.gate(*this, i))
-            set_aside(w, i, Fate::deferred, "not acknowledged within " + std::to_string(options_.stall_timeout_ms) + " ms" + (why.empty() ? "" : ": " + why));
-    return Ended::new_producer;
+            set_aside(w, i, Fate::deferred, why);
 }
 
 // ---- the probe --------------------------------------------------------------------------------------------------------------

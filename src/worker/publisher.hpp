@@ -88,7 +88,8 @@ private:
     void take_reports(Work &w);
     void withdraw(Work &w);
     Ended judge_one_by_one(Work &w);
-    Ended judge_stall(Work &w);
+    bool is_stuck(Work &w, bool overdue);
+    void defer_open(Work &w);
     void set_aside(Work &w, std::size_t i, Fate fate, std::string reason);
     Ended after_reports(const Work &w) const;
 

@@ -29,6 +29,7 @@ struct Attendant::Shared {
     struct Inquiry {
         std::chrono::steady_clock::time_point asked{};
         std::string finding;
+        std::optional<bool> answered;
     };
 
     rd_kafka_t* rk;
@@ -71,9 +72,11 @@ struct Attendant::Shared {
             if (ending) break;
             const std::string topic = std::move(questions.extract(questions.begin()).value());
             lock.unlock();
-            std::string finding = metadata_finding(rk, topic, kMetadataMs);
+            Finding finding = metadata_finding(rk, topic, kMetadataMs);
             lock.lock();
-            inquiries[topic].finding = std::move(finding);
+            Inquiry& inquiry = inquiries[topic];
+            inquiry.finding = std::move(finding.words);
+            inquiry.answered = finding.answered;
         }
         inquiring = false;
         wake.notify_all();
@@ -107,6 +110,7 @@ void Attendant::inquire(std::string_view topic) {
             return;
         }
         known->second.asked = now;
+        known->second.answered.reset();
         shared_->questions.emplace(topic);
         if (!shared_->inquiring) {
             const SignalsBlocked blocked;
@@ -121,6 +125,12 @@ std::string Attendant::finding(std::string_view topic) const {
     const std::lock_guard lock(shared_->mutex);
     const auto known = shared_->inquiries.find(topic);
     return known == shared_->inquiries.end() ? std::string() : known->second.finding;
+}
+
+std::optional<bool> Attendant::answered(std::string_view topic) const {
+    const std::lock_guard lock(shared_->mutex);
+    const auto known = shared_->inquiries.find(topic);
+    return known == shared_->inquiries.end() ? std::nullopt : known->second.answered;
 }
 
 bool Attendant::destroy(std::chrono::milliseconds limit) {

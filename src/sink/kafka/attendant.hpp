@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,8 @@ public:
 
     // What the cluster's metadata said against the topic when last asked; empty: nothing, or not asked yet.
     std::string finding(std::string_view topic) const;
+    // Whether some broker answered then; nothing: not asked, or no answer yet to the latest question.
+    std::optional<bool> answered(std::string_view topic) const;
 
     // Destroys the client; the last call. False when that takes longer than `limit`: the thread goes on alone and
     // touches nothing of ours.

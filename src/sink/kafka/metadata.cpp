@@ -40,20 +40,22 @@ std::string topic_words(const rd_kafka_metadata_topic& topic) {
     return std::to_string(leaderless) + " of " + std::to_string(topic.partition_cnt) + " partitions have no leader";
 }
 
-std::string metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeout_ms) {
+Finding metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeout_ms) {
     const Topic handle(rd_kafka_topic_new(rk, topic.c_str(), nullptr));
     if (!handle) return {};
     const struct rd_kafka_metadata* answer = nullptr;
     const rd_kafka_resp_err_t failed = rd_kafka_metadata(rk, 0, handle.get(), &answer, timeout_ms);
     const std::unique_ptr<const struct rd_kafka_metadata, ReleaseMetadata> metadata(answer);
-    if (failed != RD_KAFKA_RESP_ERR_NO_ERROR) return std::string("no broker tells of it: ") + rd_kafka_err2str(failed);
+    if (failed != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        return {false, std::string("no broker tells of it: ") + rd_kafka_err2str(failed)};
+    }
     for (int i = 0; i < metadata->topic_cnt; i++) {
         const rd_kafka_metadata_topic& found = metadata->topics[i];
         if (topic != found.topic) continue;
         std::string words = topic_words(found);
-        return words.empty() ? thin_partition(found) : words;
+        return {true, words.empty() ? thin_partition(found) : words};
     }
-    return {};
+    return {true, {}};
 }
 
 }  // namespace outbox::sink::kafka

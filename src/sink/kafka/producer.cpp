@@ -56,6 +56,11 @@ public:
     bool fatal() const override { return fatal_code_ != 0; }
     std::int32_t fatal_code() const override { return fatal_code_; }
     void inquire(std::string_view destination) override { attendant_->inquire(destination); }
+    Answer answer(std::string_view destination, std::string& words) const override {
+        const std::optional<bool> answered = attendant_->answered(destination);
+        words = attendant_->finding(destination);
+        return !answered ? Answer::unknown : *answered ? Answer::yes : Answer::no;
+    }
     std::string last_error() const override { return notices_.text(); }
     std::string describe(std::int32_t code) const override;
     std::string describe(std::int32_t code, std::string_view destination) const override;
