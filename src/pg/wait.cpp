@@ -12,6 +12,8 @@ static uint32 event_of(Wait why) { return wait_event(static_cast<WaitName>(why))
 bool wait(Wait why, int fd, long timeout_ms)
 {
     return call([=] {
+        // A termination that came while interrupts were held has set the latch, and that wait has reset it.
+        CHECK_FOR_INTERRUPTS();
         int wake = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
         int events = fd >= 0 ? WaitLatchOrSocket(MyLatch, wake | WL_SOCKET_READABLE, fd, timeout_ms, event_of(why))
                              : WaitLatch(MyLatch, wake, timeout_ms, event_of(why));

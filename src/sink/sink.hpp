@@ -66,6 +66,10 @@ public:
     // Events queued and not yet reported.
     virtual std::size_t outstanding() const = 0;
 
+    // Take back what has not left yet, at once (Verdict::unsent, or unknown for what waits to be sent again); what is in
+    // flight still gets its report. After that the object takes no more events.
+    virtual void recall() = 0;
+
     // Fail what is queued and in flight, at once; the reports (Verdict::unsent for what never left,
     // Verdict::unknown for what may be there) come through collect() as usual within milliseconds.
     // After that the object only takes collect() and close().

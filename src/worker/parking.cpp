@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "pg/session.hpp"
+#include "pg/wait.hpp"
 #include "store/parked.hpp"
 
 namespace outbox::worker {
@@ -69,6 +70,7 @@ std::size_t Parking::pass()
         publisher_ = std::make_unique<Publisher>(options, wrapper_);
     }
     std::vector<Fate> fates;
+    pg::HoldInterrupts held;  // to the commit: what is acknowledged in time is recorded
     Publisher::Result result = publisher_->publish(events, fates, [](const core::Event &) { return false; });
     settle(events, fates, result);
     std::vector<std::int64_t> delivered;

@@ -18,7 +18,10 @@ constexpr milliseconds kStopGrace{2000};          // how long a stop waits for t
 constexpr milliseconds kProducerPause{1000};      // new producers: at most one a second
 constexpr milliseconds kCloseLimit{500};
 constexpr milliseconds kPurgeLimit{1000};
+constexpr milliseconds kPurgeLimitAtStop{200};    // the stop as a whole stays below 3 s
 constexpr int kProducersPerBatch = 5;             // then it is an outage
+
+bool left_behind;
 
 long until(Clock::time_point t)
 {
@@ -49,10 +52,13 @@ sink::Sink &Publisher::sink()
 bool Publisher::close(milliseconds limit)
 {
     bool gone = sink_ == nullptr || sink_->close(limit);
+    left_behind = left_behind || !gone;
     sink_.reset();
     probing_ = false;
     return gone;
 }
+
+bool Publisher::left_threads_behind() { return left_behind; }
 
 const std::string &Publisher::reason(std::size_t index) const
 {
@@ -85,6 +91,8 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
 Publisher::Result Publisher::attempt(Work &work)
 {
     for (int producers = 0; producers < kProducersPerBatch; producers++) {
+        if (pg::termination_requested())
+            return Result::stopped;
         Ended ended = send_open(work);
         if (ended == Ended::all_reported)
             return Result::complete;
@@ -220,14 +228,24 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
 {
     for (;;) {
         take_reports(w);
+        Clock::time_point now = Clock::now();
+        if (stop_by_) {
+            // What was recalled can make the producer fatal; what is in flight is reported all the same.
+            if (sink().outstanding() == 0 || now >= *stop_by_)
+                return Ended::stopped;
+            pg::wait(pg::Wait::delivery, sink().fd(), until(*stop_by_));
+            continue;
+        }
         Ended ended = after_reports(w);
         if (ended != Ended::all_reported || sink().outstanding() <= leave)
             return ended;
-        Clock::time_point now = Clock::now();
-        if (pg::termination_requested() && !stop_by_)
+        if (pg::termination_requested()) {
+            // The time allowed is for what is in flight. What is still here must not leave meanwhile and be unanswered
+            // when it is over.
             stop_by_ = now + kStopGrace;
-        if (stop_by_ && now >= *stop_by_)
-            return Ended::stopped;
+            sink().recall();
+            continue;
+        }
         Clock::time_point deadline = last_ack_ + milliseconds(options_.delivery_timeout_ms);
         if (now >= deadline) {
             error_ = sink().last_error();
@@ -241,7 +259,7 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
                 return Ended::stalled;
             deadline = std::min(deadline, now < stall ? now + milliseconds(options_.stall_timeout_ms / 4 + 1) : now + milliseconds(50));
         }
-        pg::wait(pg::Wait::delivery, sink().fd(), until(stop_by_ ? std::min(deadline, *stop_by_) : deadline));
+        pg::wait(pg::Wait::delivery, sink().fd(), until(deadline));
     }
 }
 
@@ -251,7 +269,7 @@ void Publisher::withdraw(Work &w)
     if (sink_ == nullptr)
         return;
     sink_->purge();
-    Clock::time_point limit = Clock::now() + kPurgeLimit;
+    Clock::time_point limit = Clock::now() + (stop_by_ ? kPurgeLimitAtStop : kPurgeLimit);
     bool fatal = saw_fatal_, outage = saw_outage_;
     while (sink_->outstanding() > 0 && Clock::now() < limit) {
         take_reports(w);
@@ -345,11 +363,16 @@ Publisher::Probe Publisher::probe_result()
     return events_fault ? Probe::suspect : Probe::failed;
 }
 
-void Publisher::end_probe(milliseconds grace)
+Publisher::Probe Publisher::end_probe(milliseconds grace)
 {
     Clock::time_point limit = Clock::now() + grace;
-    while (probing_ && sink_->outstanding() > 0 && Clock::now() < limit)
+    sink().recall();
+    Probe result = probe_result();
+    while (result == Probe::waiting && Clock::now() < limit) {
         pg::wait(pg::Wait::delivery, sink_->fd(), until(limit));
+        result = probe_result();
+    }
+    return result;
 }
 
 }  // namespace outbox::worker

@@ -52,7 +52,7 @@ public:
     enum class Probe { waiting, delivered, failed, suspect };  // suspect: it is the event's fault, publish() must judge it
     Probe probe_result();
     bool probing() const { return probing_; }
-    void end_probe(std::chrono::milliseconds grace);  // wait for its report so long, then give it up
+    Probe end_probe(std::chrono::milliseconds grace);  // for good: waits for its report if it has left, at most so long
 
     std::string_view destination(const core::Event &event) { return sink().destination(event); }
     const std::string &error() const { return error_; }       // of the last outage
@@ -60,8 +60,10 @@ public:
     int fd() { return sink_ != nullptr ? sink_->fd() : -1; }
     const core::SinkOptions &options() const { return options_; }
 
-    // Gives up the producer in bounded time. False: a thread of it is still there, the process must leave by _exit.
+    // Gives up the producer in bounded time. False: a thread of it is still there.
     bool close(std::chrono::milliseconds limit);
+    // Such a thread was left behind by any producer of this process, which must therefore leave by _exit.
+    static bool left_threads_behind();
 
 private:
     using GatedFn = bool (*)(void *, const core::Event &);

@@ -33,7 +33,7 @@ using shared::State;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kCloseLimit{500};
+constexpr milliseconds kCloseLimit{250};
 constexpr milliseconds kStopGrace{2000};
 constexpr seconds kHousekeeping{5};
 constexpr std::chrono::minutes kFullLook{10};      // the safety net: the predicate in full, once in a while
@@ -47,11 +47,12 @@ class Relay {
 public:
     explicit Relay(const shared::Assignment &assignment) { lane_.sink_id = assignment.sink_id; lane_.lane = assignment.lane; }
     void run();
-    bool close()
+    bool close()  // false: a thread of librdkafka's is still there
     {
-        bool live = publisher_ == nullptr || publisher_->close(kCloseLimit);
-        bool parked = parking_.close(kCloseLimit / 2);
-        return live && parked;
+        if (publisher_ != nullptr)
+            publisher_->close(kCloseLimit);
+        parking_.close(kCloseLimit);
+        return !Publisher::left_threads_behind();
     }
 
 private:
@@ -340,8 +341,7 @@ void Relay::settle_probe(milliseconds grace)
     if (publisher_ == nullptr || !publisher_->probing())
         return;
     pg::HoldInterrupts hold;
-    publisher_->end_probe(grace);
-    if (publisher_->probe_result() == Publisher::Probe::delivered)
+    if (publisher_->end_probe(grace) == Publisher::Probe::delivered)
         record_probe();
 }
 
@@ -390,7 +390,7 @@ Relay::Load Relay::load()
     recorded_position_ = progress_.position;
     arrived_ = false;
     if (publisher_ == nullptr || publisher_->probing() || !(config.options == publisher_->options())) {
-        if (!close())
+        if (publisher_ != nullptr && !publisher_->close(kCloseLimit))
             pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
         publisher_ = std::make_unique<Publisher>(config.options, config.wrapper);
         back_off_until_ = {};

@@ -52,6 +52,7 @@ public:
     int fd() const override { return pipe_.read_end(); }
     std::size_t collect(std::span<Report> out) override;
     std::size_t outstanding() const override { return outstanding_; }
+    void recall() override;
     void purge() override;
     bool fatal() const override { return fatal_code_ != 0; }
     std::int32_t fatal_code() const override { return fatal_code_; }
@@ -118,6 +119,7 @@ private:
     std::size_t outstanding_ = 0;
     std::size_t unproven_ = 0;  // destinations that are not
     bool any_blocked_ = false;
+    bool recalled_ = false;
     bool purged_ = false;
     std::int32_t fatal_code_ = 0;
 };
@@ -204,7 +206,7 @@ Headers Producer::make_headers() const {
 }
 
 Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why) {
-    if (rk_ == nullptr || purged_) return refuse(why, RD_KAFKA_RESP_ERR__STATE, "the producer is being replaced");
+    if (rk_ == nullptr || recalled_ || purged_) return refuse(why, RD_KAFKA_RESP_ERR__STATE, "the producer is being replaced");
 
     std::string_view topic;
     if (!template_.expand(event, topic_, topic)) {
@@ -390,6 +392,12 @@ std::size_t Producer::collect(std::span<Report> out) {
     outstanding_ -= count;
     if (outstanding_ == 0 && any_blocked_) unblock();
     return count;
+}
+
+void Producer::recall() {
+    if (rk_ == nullptr || recalled_ || purged_) return;
+    recalled_ = true;
+    rd_kafka_purge(rk_, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
 }
 
 void Producer::purge() {

@@ -60,7 +60,136 @@ class Record:
         return default if not found else None if found[-1] is None else found[-1].decode()
 
 
-class Kafka:
+class Cluster:
+    """What a test does to a cluster as its client, whatever runs it: topics, records. `bootstrap` is the address."""
+
+    bootstrap = None
+    _admin = None
+
+    # ---- topics ----------------------------------------------------------------------------------------------------
+
+    def admin(self):
+        """Confluent's AdminClient, one for each run of the broker."""
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
+        return self._admin
+
+    def create_topic(self, name=None, partitions=1, config=None):
+        """Returns the name; without one it makes a new one. Returns when the broker leads every partition."""
+        name = name or f"t-{uuid.uuid4().hex[:12]}"
+        self._done(self.admin().create_topics([NewTopic(name, partitions, 1, config=config or {})]))
+
+        def ready():
+            t = self.admin().list_topics(name, timeout=5).topics[name]
+            return t.error is None and len(t.partitions) == partitions and all(p.leader == 1 for p in t.partitions.values())
+        eventually(ready, 30, f"topic {name}", ignore=(KafkaException,))
+        return name
+
+    def delete_topic(self, name):
+        self._done(self.admin().delete_topics([name]))
+        eventually(lambda: name not in self.topics(), 30, f"topic {name} gone")
+
+    def add_partitions(self, name, total):
+        self._done(self.admin().create_partitions([NewPartitions(name, total)]))
+        eventually(lambda: len(self.partitions(name)) == total, 30, f"{total} partitions of {name}")
+
+    def alter_topic(self, name, config):
+        """Replaces the topic's own settings."""
+        self._done(self.admin().alter_configs([ConfigResource(ResourceType.TOPIC, name, set_config=config)]))
+
+    def allow(self, user, topic, operation="ALL"):
+        """Grants it to a user of the SASL listener: allow("relay", "payments", "WRITE")."""
+        rule = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*",
+                          AclOperation[operation], AclPermissionType.ALLOW)
+        self._done(self.admin().create_acls([rule]))
+
+    def topics(self):
+        return {t for t in self.admin().list_topics(timeout=10).topics if not t.startswith("__")}
+
+    def partitions(self, topic):
+        t = self.admin().list_topics(topic, timeout=10).topics[topic]
+        if t.error:
+            raise KafkaException(t.error)
+        return sorted(t.partitions)
+
+    @staticmethod
+    def _done(futures):
+        for f in futures.values():
+            f.result(30)
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def produce(self, topic, value, key=None, headers=None, partition=None):
+        """One record of the test's own, acknowledged when this returns."""
+        p = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        kw = {} if partition is None else {"partition": partition}
+        errors = []
+        p.produce(topic, value, key, headers=headers, on_delivery=lambda e, _: e and errors.append(e), **kw)
+        left = p.flush(30)
+        assert not errors and not left, f"not delivered: {errors}"
+
+    def end_offsets(self, topic):
+        """The next offset of each partition: {partition: offset}."""
+        c = self._consumer()
+        try:
+            return {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in self.partitions(topic)}
+        finally:
+            c.close()
+
+    def consume(self, topic, until=None, timeout=60, start=None):
+        """The records of a topic from its beginning (or from start={partition: offset}), by partition and offset, so that a
+        key's records are in the order in which the broker has them.
+
+        until=None       what is there now
+        until=n          waits for n records; fails when there are fewer at the deadline. What is there beyond n comes too
+        until=predicate  called with the list so far, until it gives something true
+        """
+        wanted = (lambda got: len(got) >= until) if isinstance(until, int) else until
+        deadline = time.monotonic() + timeout
+        c = self._consumer()
+        got = []
+        try:
+            parts = self._retry(lambda: self.partitions(topic), deadline)
+            marks = self._retry(lambda: {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in parts}, deadline)
+            ends = {p: high for p, (_, high) in marks.items()}
+            # At an absolute offset, which spares the client a query that it makes half a second later.
+            c.assign([TopicPartition(topic, p, max((start or {}).get(p, 0), low)) for p, (low, _) in marks.items()])
+            # The end of a partition is what the consumer says, since offsets have gaps: compaction, transactions.
+            reached = dict.fromkeys(parts, -1)
+            while True:
+                if all(reached[p] >= ends[p] for p in parts) and (wanted is None or wanted(got)):
+                    break
+                if time.monotonic() > deadline:
+                    last = [(r.partition, r.offset, r.key) for r in got[-5:]]
+                    raise AssertionError(f"{topic}: {len(got)} records within {timeout} s, wanted {until}; the last: {last}")
+                for m in c.consume(1000, timeout=0.05):
+                    if not m.error():
+                        reached[m.partition()] = m.offset() + 1
+                        got.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(m.headers() or []),
+                                          m.timestamp()[1]))
+                    elif m.error().code() == KafkaError._PARTITION_EOF:
+                        reached[m.partition()] = m.offset()
+        finally:
+            c.close()
+        return sorted(got, key=lambda r: (r.partition, r.offset))
+
+    @staticmethod
+    def _retry(f, deadline):
+        while True:
+            try:
+                return f()
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _consumer(self):
+        return Consumer({"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.auto.commit": False, "log_level": 0,
+                         "auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True,
+                         "fetch.wait.max.ms": 50})
+
+
+class Kafka(Cluster):
     """One broker. `properties` go into its configuration. With sasl={user: password} it has a second listener
     (SASL_PLAINTEXT, mechanism PLAIN) at `sasl_bootstrap`, and an authorizer under which those users may do nothing but what
     the test grants them with allow(); the plain listener may do everything."""
@@ -74,7 +203,6 @@ class Kafka:
         self.heap = heap
         self.proc = None
         self.frozen = False
-        self._admin = None
         listeners = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port}
         conf = dict(BROKER)
         if sasl:
@@ -211,128 +339,6 @@ class Kafka:
             return self.logfile.read_text(errors="replace")
         except FileNotFoundError:
             return ""
-
-    # ---- topics ----------------------------------------------------------------------------------------------------
-
-    def admin(self):
-        """Confluent's AdminClient, one for each run of the broker."""
-        if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
-        return self._admin
-
-    def create_topic(self, name=None, partitions=1, config=None):
-        """Returns the name; without one it makes a new one. Returns when the broker leads every partition."""
-        name = name or f"t-{uuid.uuid4().hex[:12]}"
-        self._done(self.admin().create_topics([NewTopic(name, partitions, 1, config=config or {})]))
-
-        def ready():
-            t = self.admin().list_topics(name, timeout=5).topics[name]
-            return t.error is None and len(t.partitions) == partitions and all(p.leader == 1 for p in t.partitions.values())
-        eventually(ready, 30, f"topic {name}", ignore=(KafkaException,))
-        return name
-
-    def delete_topic(self, name):
-        self._done(self.admin().delete_topics([name]))
-        eventually(lambda: name not in self.topics(), 30, f"topic {name} gone")
-
-    def add_partitions(self, name, total):
-        self._done(self.admin().create_partitions([NewPartitions(name, total)]))
-        eventually(lambda: len(self.partitions(name)) == total, 30, f"{total} partitions of {name}")
-
-    def alter_topic(self, name, config):
-        """Replaces the topic's own settings."""
-        self._done(self.admin().alter_configs([ConfigResource(ResourceType.TOPIC, name, set_config=config)]))
-
-    def allow(self, user, topic, operation="ALL"):
-        """Grants it to a user of the SASL listener: allow("relay", "payments", "WRITE")."""
-        rule = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*",
-                          AclOperation[operation], AclPermissionType.ALLOW)
-        self._done(self.admin().create_acls([rule]))
-
-    def topics(self):
-        return {t for t in self.admin().list_topics(timeout=10).topics if not t.startswith("__")}
-
-    def partitions(self, topic):
-        t = self.admin().list_topics(topic, timeout=10).topics[topic]
-        if t.error:
-            raise KafkaException(t.error)
-        return sorted(t.partitions)
-
-    @staticmethod
-    def _done(futures):
-        for f in futures.values():
-            f.result(30)
-
-    # ---- records -----------------------------------------------------------------------------------------------------
-
-    def produce(self, topic, value, key=None, headers=None, partition=None):
-        """One record of the test's own, acknowledged when this returns."""
-        p = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        kw = {} if partition is None else {"partition": partition}
-        errors = []
-        p.produce(topic, value, key, headers=headers, on_delivery=lambda e, _: e and errors.append(e), **kw)
-        left = p.flush(30)
-        assert not errors and not left, f"not delivered: {errors}"
-
-    def end_offsets(self, topic):
-        """The next offset of each partition: {partition: offset}."""
-        c = self._consumer()
-        try:
-            return {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in self.partitions(topic)}
-        finally:
-            c.close()
-
-    def consume(self, topic, until=None, timeout=60, start=None):
-        """The records of a topic from its beginning (or from start={partition: offset}), by partition and offset, so that a
-        key's records are in the order in which the broker has them.
-
-        until=None       what is there now
-        until=n          waits for n records; fails when there are fewer at the deadline. What is there beyond n comes too
-        until=predicate  called with the list so far, until it gives something true
-        """
-        wanted = (lambda got: len(got) >= until) if isinstance(until, int) else until
-        deadline = time.monotonic() + timeout
-        c = self._consumer()
-        got = []
-        try:
-            parts = self._retry(lambda: self.partitions(topic), deadline)
-            marks = self._retry(lambda: {p: c.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in parts}, deadline)
-            ends = {p: high for p, (_, high) in marks.items()}
-            # At an absolute offset, which spares the client a query that it makes half a second later.
-            c.assign([TopicPartition(topic, p, max((start or {}).get(p, 0), low)) for p, (low, _) in marks.items()])
-            # The end of a partition is what the consumer says, since offsets have gaps: compaction, transactions.
-            reached = dict.fromkeys(parts, -1)
-            while True:
-                if all(reached[p] >= ends[p] for p in parts) and (wanted is None or wanted(got)):
-                    break
-                if time.monotonic() > deadline:
-                    last = [(r.partition, r.offset, r.key) for r in got[-5:]]
-                    raise AssertionError(f"{topic}: {len(got)} records within {timeout} s, wanted {until}; the last: {last}")
-                for m in c.consume(1000, timeout=0.05):
-                    if not m.error():
-                        reached[m.partition()] = m.offset() + 1
-                        got.append(Record(m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(m.headers() or []),
-                                          m.timestamp()[1]))
-                    elif m.error().code() == KafkaError._PARTITION_EOF:
-                        reached[m.partition()] = m.offset()
-        finally:
-            c.close()
-        return sorted(got, key=lambda r: (r.partition, r.offset))
-
-    @staticmethod
-    def _retry(f, deadline):
-        while True:
-            try:
-                return f()
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    def _consumer(self):
-        return Consumer({"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.auto.commit": False, "log_level": 0,
-                         "auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True,
-                         "fetch.wait.max.ms": 50})
 
 
 def available():

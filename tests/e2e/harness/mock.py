@@ -9,6 +9,7 @@ import time
 from functools import lru_cache
 
 from . import env
+from .kafka import Cluster
 
 
 @lru_cache(None)
@@ -21,8 +22,8 @@ def binary():
     return out
 
 
-class Mock:
-    """`bootstrap` is its address; cmd("topic payments 3") gives a fault command, see tests/mock/mock_broker.cpp."""
+class Mock(Cluster):
+    """`bootstrap` is its address, consume() reads it as Kafka's does; cmd("topic payments 3") gives a fault command, see tests/mock/mock_broker.cpp."""
 
     def __init__(self, *args):
         self.args = [str(a) for a in args]

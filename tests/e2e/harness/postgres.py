@@ -123,12 +123,13 @@ class Postgres:
 
     # ---- running -------------------------------------------------------------------------------------------------
 
-    def start(self, wait=True, timeout=60, wrapper=()):
-        """`wrapper` goes before the server's command (valgrind and its options, say)."""
+    def start(self, wait=True, timeout=60, wrapper=(), outer=()):
+        """`wrapper` goes before the server's command (valgrind and its options, say); `outer` before everything, as the user
+        that runs the tests (a namespace, say)."""
         assert not self.running, "already running"
         log = self.logfile.open("ab")
         self.proc = subprocess.Popen(
-            env.command([*wrapper, self.bin("postgres"), "-D", self.inner(self.data)], self.root, dies_by="INT"),
+            [*outer, *env.command([*wrapper, self.bin("postgres"), "-D", self.inner(self.data)], self.root, dies_by="INT")],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environ(), cwd="/", start_new_session=True)
         log.close()
         if wait:
