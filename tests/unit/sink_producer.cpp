@@ -199,7 +199,11 @@ TEST(Producer, RefusedAttemptsLeakNothing) {
     attempt(2000);
     const long before = resident();
     attempt(50'000);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory, and the first tells of leaks
     EXPECT_LT(resident() - before, 1000) << "pages of 4 kB; leaking would take 10,000";
+#else
+    static_cast<void>(before);
+#endif
     EXPECT_EQ(sink->outstanding(), 10u);
 }
 
@@ -237,7 +241,8 @@ TEST(Producer, AnEventTooLargeForTheQueueIsRefusedAndNotTriedForEver) {
 TEST(Producer, AnImpossibleTopicIsPoison) {
     MockCluster mock;
     const auto sink = sink::make_kafka(options_for(mock.bootstrap(), "events.{event_type}"));
-    for (const std::string topic : {"a b", "x/y", "..", "", std::string(300, 'x').c_str()}) {
+    const std::vector<std::string> impossible = {"a b", "x/y", "..", "", std::string(300, 'x')};
+    for (const std::string& topic : impossible) {
         OwnEvent own("k", "v");
         own.event.topic = topic;
         Refusal why;

@@ -81,9 +81,10 @@ Conf make_conf(const core::SinkOptions& options) {
     set(conf.get(), "allow.auto.create.topics", "false", secrets);
     set(conf.get(), "socket.nagle.disable", "true", secrets);
     set(conf.get(), "socket.keepalive.enable", "true", secrets);
-    // Streaming fills requests within a few milliseconds, and what is left at the end of a batch waits for no linger:
-    // see flush().
-    set(conf.get(), "linger.ms", "5", secrets);
+    // The end of a batch waits for no linger (see flush()), so this only sizes the requests while a batch streams.
+    // Measured with 10,000 events, 4 partitions, thousand events/s: without delay 640 at 0.5 ms, 890 at 2, 920 at 5; with
+    // 5 ms round trip 300 at 0.5, 370 at 2, 280 at 5.
+    set(conf.get(), "linger.ms", "2", secrets);
     // An unknown topic must fail by itself before the relay's patience ends (stall_timeout): a purge would take what
     // goes to other topics along. librdkafka looks once a second (measured: 500 fails at 1 s, 1000 at 2 s).
     const int patience_ms = options.stall_timeout_ms < 2000 ? 0 : options.stall_timeout_ms / 4;
