@@ -65,6 +65,7 @@ private:
     Next probe_pass();
     void record_probe();
     void settle_probe(milliseconds grace);
+    void hold_for_test();
     void make_durable(const store::Batch &batch);
     void skip_ahead(const store::Batch &batch);
     void recorded(const store::Progress &progress, std::int64_t delivered);
@@ -180,11 +181,12 @@ Relay::Next Relay::publish_pass()
     }
     // From the first produce to the record a termination waits: what is acknowledged in time is recorded.
     pg::HoldInterrupts hold;
-    make_durable(batch);
+    if (!fault("not_durable"))
+        make_durable(batch);
     fates_.assign(batch.events.size(), Fate::open);
     Publisher::Result result = publisher_->publish(batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); });
-    if (fault("after_acknowledgement"))
-        pg::wait(pg::Wait::delivery, -1, 60'000);
+    while (fault("after_acknowledgement") && !pg::termination_requested())
+        hold_for_test();
     try {
         finish_batch(batch, result);
         transaction.commit();
@@ -198,6 +200,14 @@ Relay::Next Relay::publish_pass()
     else
         backoff_.reset();
     return result == Publisher::Result::complete ? Next::again : Next::wait;
+}
+
+// At a fault point: until the fault is taken away or the process is told to end.
+void Relay::hold_for_test()
+{
+    pg::wait(pg::Wait::delivery, -1, 100);
+    if (pg::take_reload())
+        loaded_ = false;
 }
 
 // G1: the batch's transactions are on disk before they are sent, also those that committed asynchronously.
