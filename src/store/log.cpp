@@ -178,8 +178,10 @@ void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
             return;
         if (core::lane_of(e.aggregate_id, e.id, lane_.lanes) != lane_.lane || !filter_.matches(e))
             return;
-        if (!r.skip.empty() && r.skip.count(e.id) > 0)
+        if (!r.skip.empty() && r.skip.count(e.id) > 0) {
+            r.batch.skipped++;
             return;
+        }
         r.bytes += e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
         r.batch.events.push_back(e);
     });

@@ -19,6 +19,7 @@ namespace outbox::store {
 struct Batch {
     std::vector<core::Event> events;  // late ones first, then new ones, each part in id order; of this lane and sink alone
     std::size_t late = 0;             // how many of them are late
+    std::size_t skipped = 0;          // left out: delivered already, and not recorded yet
     bool late_complete = true;        // there are no more late ones under this snapshot
     bool more = false;                // a limit was reached: look again at once
     bool moved = false;               // `after` differs from `before` in more than what was seen

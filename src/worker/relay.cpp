@@ -75,6 +75,7 @@ private:
     void keep_house();
     void housekeeping();
     void failed(const char *what);
+    void clear_error();
     void enter(State state);
     void outage(const std::string &why);
     void sleep(Next next);
@@ -230,10 +231,8 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
         recorded(progress, delivered);
         if (progress_.batch % kThinEvery == 0)
             store::thin_progress(lane_);
-        if (!error_.empty() && result == Publisher::Result::complete) {
-            error_.clear();
-            shared::set_error(nullptr);
-        }
+        if (result == Publisher::Result::complete)
+            clear_error();
     }
     remember_ahead(batch, done);
 }
@@ -249,21 +248,21 @@ std::size_t Relay::done_in_order(const store::Batch &batch)
 // After an outage in the middle of a batch, what was delivered beyond the first gap is not sent again by this process.
 void Relay::remember_ahead(const store::Batch &batch, std::size_t done)
 {
-    if (done == batch.events.size())
+    if (done == batch.events.size() && !batch.more)  // else some may lie beyond this batch: late events went before them
         ahead_.clear();
     for (std::size_t i = done; i < batch.events.size(); i++)
         if (fates_[i] == Fate::delivered)
             ahead_.insert(batch.events[i].id);
 }
 
-// Nothing for this lane: its position moves in memory, and on disk lazily. Where a change of lanes waits for this lane to
-// come to its point, or a late range is under way, it is recorded at once.
+// Nothing to send: the lane's position moves in memory, and on disk lazily. Where a change of lanes waits for this lane to
+// come to its point, a late range is under way, or something was delivered and could not be recorded then, it is at once.
 void Relay::skip_ahead(const store::Batch &batch)
 {
     bool late_range = batch.after.late_seen || progress_.late_seen;
     bool arrives = cap_ && !arrived_ && !batch.more;
     bool due = batch.moved && (Clock::now() - recorded_at_ > kLazyRecord || batch.after.position - recorded_position_ > kLazyEvents);
-    if (late_range || arrives || due) {
+    if (late_range || arrives || due || batch.skipped > 0) {
         if (!store::claim(lane_, progress_, cap_.has_value())) {
             loaded_ = false;
             return;
@@ -271,11 +270,23 @@ void Relay::skip_ahead(const store::Batch &batch)
         store::record(lane_, batch.after, 0);
         recorded(batch.after, 0);
         arrived_ = arrives;
+        if (!batch.more)
+            ahead_.clear();
+        if (batch.skipped > 0 && !down_)
+            clear_error();
         return;
     }
     std::int64_t newest = progress_.batch;
     progress_ = batch.after;
     progress_.batch = newest;
+}
+
+void Relay::clear_error()
+{
+    if (error_.empty())
+        return;
+    error_.clear();
+    shared::set_error(nullptr);
 }
 
 void Relay::recorded(const store::Progress &progress, std::int64_t delivered)
