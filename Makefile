@@ -19,7 +19,7 @@ PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 RDKAFKA_MIN = 2.0.2
 OUTBOX_VERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
 PG_CPPFLAGS = -Isrc -DOUTBOX_VERSION='"$(OUTBOX_VERSION)"' $(shell $(PKG_CONFIG) --cflags rdkafka 2>/dev/null)
-SHLIB_LINK = $(shell $(PKG_CONFIG) --libs rdkafka 2>/dev/null) -lstdc++ -lpthread
+SHLIB_LINK = $(shell $(PKG_CONFIG) --libs rdkafka 2>/dev/null) -lstdc++ -lpthread -Wl,--version-script=$(CURDIR)/src/outbox.map
 CXX_DIALECT = -std=c++20 -fvisibility=hidden -Wno-register
 PG_CXXFLAGS = $(CXX_DIALECT) -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
 ifeq ($(OUTBOX_FAULTS),1)

@@ -1,0 +1,79 @@
+// A relay: one per sink and lane. relay.cpp has the publish loop, relay_outage.cpp what it does while the sink is down,
+// relay_upkeep.cpp what else keeps it going.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "core/backoff.hpp"
+#include "state/shared.hpp"
+#include "store/lanes.hpp"
+#include "store/log.hpp"
+#include "store/sinks.hpp"
+#include "worker/parking.hpp"
+#include "worker/publisher.hpp"
+
+namespace outbox::worker {
+
+class Relay {
+public:
+    explicit Relay(const shared::Assignment &assignment) { lane_.sink_id = assignment.sink_id; lane_.lane = assignment.lane; }
+    void run();
+    bool close();  // false: a thread of librdkafka's is still there
+
+private:
+    enum class Next { again, wait, end };
+
+    enum class Load { done, busy, gone };
+    Load load();
+    Next step();
+    Next publish_pass();
+    Next probe_pass();
+    void record_probe();
+    void settle_probe(std::chrono::milliseconds grace);
+    void hold_for_test();
+    void make_durable(const store::Batch &batch);
+    void skip_ahead(const store::Batch &batch);
+    void recorded(const store::Progress &progress, std::int64_t delivered);
+    std::size_t done_in_order(const store::Batch &batch);
+    void remember_ahead(const store::Batch &batch, std::size_t done);
+    void finish_batch(const store::Batch &batch, Publisher::Result result);
+    void keep_house();
+    void housekeeping();
+    void failed(const char *what);
+    void clear_error();
+    void enter(shared::State state);
+    void outage(const std::string &why);
+    void sleep(Next next);
+    bool extension_usable();
+    bool extension_gone();
+
+    store::Lane lane_;
+    store::Progress progress_;              // batch: the newest recorded; position and seen may be ahead of what is recorded
+    std::optional<store::Cap> cap_;
+    store::SinkConfig config_;
+    store::Log log_;
+    std::unique_ptr<Publisher> publisher_;
+    Parking parking_;
+    std::vector<Fate> fates_;
+    std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
+    std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
+    std::int64_t recorded_position_ = 0;
+    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{};
+    core::Backoff backoff_{500, 30'000};
+    std::minstd_rand random_{std::random_device{}()};
+    std::uint64_t generation_ = 0;
+    bool loaded_ = false, down_ = false, asleep_ = false;
+    bool busy_ = false;                     // something was written since we looked at scheduled events
+    bool arrived_ = false;                  // this lane has come to the cap, on disk
+    shared::State state_ = shared::State::starting;
+    std::string error_, house_error_;
+};
+
+}  // namespace outbox::worker

@@ -1,0 +1,93 @@
+// A relay while its sink is down: back-off and probe, no transaction open, nothing counted, nothing parked.
+#include <cstdio>
+
+#include "pg/session.hpp"
+#include "pg/wait.hpp"
+#include "worker/relay.hpp"
+
+namespace outbox::worker {
+
+using shared::State;
+using std::chrono::milliseconds;
+
+void Relay::outage(const std::string &why)
+{
+    char line[400];
+    if (!down_) {
+        snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is down: %s", config_.name.c_str(), lane_.lane, why.c_str());
+        pg::log(pg::Level::warning, line);
+    }
+    down_ = true;
+    error_ = why;
+    shared::set_error(why.c_str());
+    enter(State::backing_off);
+    back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
+}
+
+// No transaction is held: the first pending event stays in the producer with no time limit and is recorded when its report comes.
+Relay::Next Relay::probe_pass()
+{
+    enter(State::backing_off);
+    if (!publisher_->probing()) {
+        pg::Transaction transaction;
+        if (!extension_usable())
+            return Next::wait;
+        store::Batch batch = log_.read(progress_, cap_, store::Limits{1}, ahead_);
+        if (batch.events.empty()) {
+            skip_ahead(batch);
+            transaction.commit();
+            down_ = batch.more;
+            return Next::wait;
+        }
+        make_durable(batch);
+        probe_then_ = batch.after_first(1);
+        publisher_->probe(batch.events[0]);
+        transaction.commit();
+    }
+    switch (publisher_->probe_result()) {
+    case Publisher::Probe::waiting:
+        if (!publisher_->error().empty() && publisher_->error() != error_) {
+            error_ = publisher_->error();
+            shared::set_error(error_.c_str());
+        }
+        return Next::wait;
+    case Publisher::Probe::failed:
+        outage(publisher_->error());
+        return Next::wait;
+    case Publisher::Probe::suspect: break;
+    case Publisher::Probe::delivered: record_probe();
+    }
+    down_ = false;
+    backoff_.reset();
+    char line[200];
+    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is up again", config_.name.c_str(), lane_.lane);
+    pg::log(pg::Level::info, line);
+    error_.clear();
+    shared::set_error(nullptr);
+    return Next::again;
+}
+
+// Gives the probe a moment to be acknowledged before its producer is given up.
+void Relay::settle_probe(milliseconds grace)
+{
+    if (publisher_ == nullptr || !publisher_->probing())
+        return;
+    pg::HoldInterrupts hold;
+    if (publisher_->end_probe(grace) == Publisher::Probe::delivered)
+        record_probe();
+}
+
+void Relay::record_probe()
+{
+    pg::HoldInterrupts hold;
+    pg::Transaction transaction;
+    if (store::claim(lane_, progress_, cap_.has_value())) {
+        store::record(lane_, *probe_then_, 1);
+        recorded(*probe_then_, 1);
+    } else {
+        loaded_ = false;
+    }
+    transaction.commit();
+}
+
+}  // namespace outbox::worker

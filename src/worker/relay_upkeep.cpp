@@ -1,0 +1,187 @@
+// What else keeps a relay going: its sink's options, the extension, keeping house, errors, sleep.
+#include <algorithm>
+#include <cstdio>
+
+#include "pg/session.hpp"
+#include "pg/wait.hpp"
+#include "state/settings.hpp"
+#include "store/scheduled.hpp"
+#include "store/segments.hpp"
+#include "worker/relay.hpp"
+
+namespace outbox::worker {
+
+using shared::State;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kCloseLimit{250};
+constexpr seconds kHousekeeping{5};
+constexpr milliseconds kLookAtScheduled{60'000};   // a writer's wake-up makes it sooner
+constexpr std::int64_t kScheduledBatch = 1'000;
+
+// The sink's options, the lane and its progress, as they are now.
+Relay::Load Relay::load()
+{
+    settle_probe(milliseconds(200));
+    pg::Transaction transaction;
+    pg::Extension extension = pg::lock_extension();
+    if (extension.busy)
+        return Load::busy;  // being created, dropped or altered
+    store::SinkConfig config;
+    if (extension.present)
+        config = store::load_sink(lane_.sink_id);
+    if (!config.exists || !store::load_lane(lane_, progress_, cap_)) {
+        shared::give_up_slot();
+        return Load::gone;
+    }
+    config.options.lane = lane_.lane;
+    if (std::string_view(extension.version) != OUTBOX_VERSION)
+        config.error = std::string("the library is of version " OUTBOX_VERSION " and the extension in this database of version ") +
+                       extension.version + ": ALTER EXTENSION outbox UPDATE";
+    parking_.load(lane_, config);
+    transaction.commit();
+    core::EventFilter filter;
+    std::string error, hint;
+    if (!filter.parse(config.options.events, error, hint))
+        config.error = error;
+    log_.configure(lane_, filter, config.floor);
+    log_.restart();
+    recorded_position_ = progress_.position;
+    arrived_ = false;
+    if (publisher_ == nullptr || publisher_->probing() || !(config.options == publisher_->options())) {
+        if (publisher_ != nullptr && !publisher_->close(kCloseLimit))
+            pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
+        publisher_ = std::make_unique<Publisher>(config.options, config.wrapper);
+        back_off_until_ = {};
+    }
+    if (!config.error.empty())
+        shared::set_error(config.error.c_str());
+    config_ = std::move(config);
+    loaded_ = true;
+    return Load::done;
+}
+
+bool Relay::close()
+{
+    if (publisher_ != nullptr)
+        publisher_->close(kCloseLimit);
+    parking_.close(kCloseLimit);
+    return !Publisher::left_threads_behind();
+}
+
+bool Relay::extension_usable()
+{
+    pg::Extension extension = pg::lock_extension();
+    if (!extension.present && !extension.busy)
+        loaded_ = false;  // load() ends the relay
+    return extension.present;
+}
+
+// DROP EXTENSION tells nobody. A relay that sends notices in its next pass; one that does not must look.
+bool Relay::extension_gone()
+{
+    if (Clock::now() - extension_seen_at_ < milliseconds(settings::poll_interval_ms))
+        return false;
+    extension_seen_at_ = Clock::now();
+    pg::Transaction transaction;
+    extension_usable();
+    transaction.commit();
+    return !loaded_;
+}
+
+// What goes wrong here must not keep events from being sent.
+void Relay::keep_house()
+{
+    try {
+        housekeeping();
+        house_error_.clear();
+    } catch (const std::exception &error) {
+        if (house_error_ != error.what())
+            pg::log(pg::Level::warning, (std::string("outbox: keeping house failed: ") + error.what()).c_str());
+        house_error_ = error.what();
+        housekeeping_at_ = scheduled_looked_at_ = Clock::now();
+        scheduled_at_ = Clock::now() + seconds(1);
+    }
+}
+
+void Relay::housekeeping()
+{
+    if (cap_ || config_.options.lanes != lane_.lanes) {
+        pg::Transaction transaction;
+        if (!extension_usable())
+            return;
+        store::LaneChange change = store::change_lanes(lane_, config_.options.lanes);
+        transaction.commit();
+        if (change != store::LaneChange::none && (!cap_ || change == store::LaneChange::done))
+            shared::sinks_changed(pg::my_database());
+    }
+    Clock::time_point now = Clock::now();
+    if (now >= scheduled_at_ || (busy_ && now >= scheduled_looked_at_ + seconds(1))) {
+        std::int64_t ms = store::move_due(kScheduledBatch);
+        busy_ = false;
+        scheduled_looked_at_ = now;
+        scheduled_at_ = Clock::now() + (ms < 0 ? kLookAtScheduled : std::min<milliseconds>(milliseconds(ms), kLookAtScheduled));
+    }
+    if (Clock::now() - housekeeping_at_ < kHousekeeping)
+        return;
+    housekeeping_at_ = Clock::now();
+    store::keep_segments(settings::retention_s);
+}
+
+// An error of PostgreSQL or our own. The transaction is aborted by now; what was delivered and not recorded comes twice.
+void Relay::failed(const char *what)
+{
+    if (error_ != what) {
+        char line[400];
+        snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d: %s", config_.name.c_str(), lane_.lane, what);
+        pg::log(pg::Level::warning, line);
+    }
+    error_ = what;
+    shared::set_error(what);
+    loaded_ = false;
+    enter(State::backing_off);
+    back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
+}
+
+void Relay::enter(State state)
+{
+    if (state == state_)
+        return;
+    state_ = state;
+    shared::set_state(state);
+    pg::report_activity(state == State::running ? "publishing" : nullptr);
+}
+
+void Relay::sleep(Next next)
+{
+    if (next == Next::again)
+        return;
+    bool backing_off = Clock::now() < back_off_until_;
+    Clock::time_point until = Clock::now() + milliseconds(settings::poll_interval_ms);
+    if (backing_off)
+        until = std::min(until, back_off_until_);
+    else if (lane_.lane == 0)
+        until = std::min(until, std::max(scheduled_at_, Clock::now() + milliseconds(20)));
+    if (state_ == State::idle && !asleep_) {
+        // Asleep first, then one more look: what was committed before the flag is seen by the look, what comes after
+        // sets the latch.
+        asleep_ = true;
+        shared::sleeping(true);
+        return;
+    }
+    bool probing = publisher_ != nullptr && publisher_->probing();
+    std::optional<pg::HoldInterrupts> hold;
+    if (probing)
+        hold.emplace();  // step() waits for the probe's report before the process ends
+    auto ms = std::chrono::duration_cast<milliseconds>(until - Clock::now()).count() + 1;
+    bool time_over = pg::wait(backing_off || probing ? pg::Wait::backing_off : pg::Wait::idle, probing ? publisher_->fd() : -1,
+                              std::max<long>(static_cast<long>(ms), 1));
+    if (time_over && asleep_)
+        return;  // nobody woke us: the flag still stands, and the next look is the only one of this interval
+    asleep_ = false;
+    shared::sleeping(false);
+    busy_ = true;
+}
+
+}  // namespace outbox::worker
