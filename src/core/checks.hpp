@@ -1,4 +1,4 @@
-// What is asked of an event when it is written (DESIGN: Write). The checks look at the event alone, never at the sinks, and
+// What is asked of an event when it is written. The checks look at the event alone, never at the sinks, and
 // run in the caller's transaction: when all is well they allocate nothing, but for header text with escapes in it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The two guards of a key's order (DESIGN: Sending, Parking). An ordering key is a destination (Kafka: the topic) with an
+// The two guards of a key's order. An ordering key is a destination (Kafka: the topic) with an
 // aggregate_id; an event without an aggregate_id has none.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The options of a sink that are ours (DESIGN: Public interface), parsed and checked. Everything else in a
+// The options of a sink that are ours, parsed and checked. Everything else in a
 // server's options is a property of the client library and is kept in `properties` unparsed.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What an event looks like to a consumer (DESIGN: On the wire): the value and the headers, in the sink's format.
+// What an event looks like to a consumer: the value and the headers, in the sink's format.
 #pragma once
 
 #include <array>

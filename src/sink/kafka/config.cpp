@@ -107,7 +107,7 @@ Conf make_conf(const core::SinkOptions& options) {
         throw std::runtime_error("the sink has no option \"bootstrap_servers\"");
     }
 
-    // What the guarantees stand on (ENGINEERING rule 27).
+    // What the guarantees stand on.
     set(conf.get(), "enable.idempotence", "true", secrets);
     set(conf.get(), "enable.gapless.guarantee", "true", secrets);
     set(conf.get(), "acks", "all", secrets);

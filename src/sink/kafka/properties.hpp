@@ -1,4 +1,4 @@
-// The table of librdkafka's properties: who may set them, and which are secrets (DESIGN: Public interface). It is read
+// The table of librdkafka's properties: who may set them, and which are secrets. It is read
 // before librdkafka sees a name or a value: some properties run code the moment they are set.
 #pragma once
 
