@@ -105,7 +105,7 @@ public:
     }
 
     // Destroy the producer in at most `limit`: true when it is gone, false when a helper thread still
-    // sits in a name lookup (then the process must leave by _exit, see ENGINEERING rule in src/README.md).
+    // sits in a name lookup (then the process must leave by _exit: src/README.md, Stopping).
     virtual bool close(std::chrono::milliseconds limit) = 0;
 };
 

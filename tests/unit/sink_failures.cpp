@@ -130,7 +130,7 @@ TEST(Failures, CloseThatMayNotWaitSaysSoAndLeavesNothingBroken) {
     }
 }
 
-// FIELD-REPORTS B39: an unknown topic fails by itself, with its cause, and takes nothing else along.
+// Field report B39: an unknown topic fails by itself, with its cause, and takes nothing else along.
 TEST(Failures, AnUnknownTopicFailsAloneAndSaysWhy) {
     MockCluster mock;
     mock.topic("good", 1);
@@ -237,7 +237,7 @@ TEST(Failures, AStuckTopicIsExplainedByTheMetadata) {
     })) << sink->describe(RD_KAFKA_RESP_ERR__PURGE_QUEUE, "t");
 }
 
-// FIELD-REPORTS B25
+// Field report B25
 TEST(Failures, WhatTheBrokerWantsRepeatedIsRepeatedByTheProducer) {
     MockCluster mock;
     mock.topic("t", 1);
@@ -250,7 +250,7 @@ TEST(Failures, WhatTheBrokerWantsRepeatedIsRepeatedByTheProducer) {
     EXPECT_EQ(count(wait_for(*sink, 10), Verdict::delivered), 10u);
 }
 
-// FIELD-REPORTS B23
+// Field report B23
 TEST(Failures, ABrokenSequenceMakesTheProducerFatalAndANewOneGoesOn) {
     for (const auto error : {RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE}) {
         MockCluster mock;

@@ -61,7 +61,7 @@ TEST(Producer, AReportThatDoesNotFitKeepsTheDescriptorReadable) {
     EXPECT_EQ(sink->outstanding(), 0u);
 }
 
-// FIELD-REPORTS B08
+// Field report B08
 TEST(Producer, KeysGoToThePartitionsThatJavaProducersUse) {
     MockCluster mock;
     mock.topic("t", 10);
@@ -79,7 +79,7 @@ TEST(Producer, KeysGoToThePartitionsThatJavaProducersUse) {
     }
 }
 
-// FIELD-REPORTS B08
+// Field report B08
 TEST(Producer, EventsWithoutKeySpreadOverPartitions) {
     MockCluster mock;
     mock.topic("t", 10);
@@ -99,7 +99,7 @@ TEST(Producer, EventsWithoutKeySpreadOverPartitions) {
     EXPECT_GT(partitions.size(), 3u);
 }
 
-// FIELD-REPORTS B07
+// Field report B07
 TEST(Producer, NullEmptyJsonNullAndEmptyObjectAreFourRecords) {
     MockCluster mock;
     mock.topic("t", 1);
@@ -146,7 +146,7 @@ TEST(Producer, TheRecordTimeIsThatOfTheEventOrOfSending) {
     EXPECT_LT(std::abs(records[1].timestamp - now), 60'000);
 }
 
-// FIELD-REPORTS B21
+// Field report B21
 TEST(Producer, AFullQueueIsBackPressure) {
     MockCluster mock;
     mock.topic("t", 1);
@@ -179,7 +179,7 @@ TEST(Producer, AFullQueueIsBackPressure) {
     for (int i = 0; i < 5000; i++) ASSERT_EQ(records[i].value, std::to_string(i));
 }
 
-// FIELD-REPORTS B44: a list of headers is ours until it is taken.
+// Field report B44: a list of headers is ours until it is taken.
 TEST(Producer, RefusedAttemptsLeakNothing) {
     auto options = options_for("127.0.0.1:1");
     options.properties.emplace_back("queue.buffering.max.messages", "10");
@@ -207,7 +207,7 @@ TEST(Producer, RefusedAttemptsLeakNothing) {
     EXPECT_EQ(sink->outstanding(), 10u);
 }
 
-// FIELD-REPORTS B37
+// Field report B37
 TEST(Producer, AnEventTooLargeForTheClientIsPoisonWithSizeAndLimit) {
     MockCluster mock;
     mock.topic("t", 1);
@@ -298,7 +298,7 @@ TEST(Producer, AWrongOptionIsNamedAndNoSecretIsRepeated) {
     EXPECT_EQ(key.find("opensesame"), std::string::npos) << key;
 }
 
-// ENGINEERING rule 10: a signal for the server's process must never be taken by a thread that knows nothing of it.
+// A signal for the server's process must never be taken by a thread that knows nothing of it.
 TEST(Producer, ItsThreadsTakeNoSignals) {
     const auto masks = [] {
         std::map<std::string, std::string> found;
