@@ -60,6 +60,7 @@ SELECT set_eq(
     ('foreign_home', 'home text', 'text'),
     ('backlog', 'sink_id integer, OUT pending bigint, OUT oldest_at timestamp with time zone', 'record'),
     ('status', 'event_id uuid, OUT sink text, OUT id bigint, OUT state text, OUT detail text, OUT published_after timestamp with time zone, OUT published_before timestamp with time zone', 'SETOF record'),
+    ('find_event', 'event_id uuid', 'SETOF outbox.events'),
     ('wake', '', 'void'),
     ('known_sink', 'sink text', 'integer'),
     ('redrive', 'sink text, event_id uuid', 'bigint'),

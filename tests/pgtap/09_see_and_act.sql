@@ -92,6 +92,10 @@ SELECT outbox.add_event('new', 'x', '{}', 'order') AS pending \gset
 SELECT results_eq(format('SELECT state FROM outbox.status(%L)', :'pending'), $$VALUES ('pending'), ('pending'), ('pending')$$, 'pending');
 SELECT results_eq($$SELECT state, detail FROM outbox.status('99999999-9999-9999-9999-999999999999')$$,
                   $$SELECT 'gone', 'not in the log: older than outbox.retention, or never written' FROM generate_series(1, 3)$$, 'gone');
+SELECT outbox.add_event('odd', 'x', '{}', event_id => x::uuid) FROM unnest(ARRAY['00000000-0000-7000-8000-000000000001', 'ffffffff-ffff-7fff-bfff-ffffffffffff',
+    'c0ffee00-0000-4000-8000-000000000000', '00000000-0000-0000-0000-000000000000']) x \g /dev/null
+SELECT is_empty($$SELECT 1 FROM outbox.events e WHERE NOT EXISTS (SELECT FROM outbox.find_event(e.event_id) f WHERE f.id = e.id)$$, 'every event is found by its id, also by one that was not made here');
+SELECT is((SELECT count(*) FROM outbox.status('c0ffee00-0000-4000-8000-000000000000') WHERE state = 'pending'), 2::bigint, 'by outbox.status too');
 SELECT outbox.add_event('later', 'x', '{}', deliver_at => '2099-01-01 00:00+00') AS later \gset
 SELECT results_eq(format('SELECT state FROM outbox.status(%L)', :'later'), $$VALUES ('pending'), ('pending'), ('pending')$$, 'scheduled: pending');
 
