@@ -88,7 +88,8 @@ void Log::load_turns(std::int64_t current)
     std::int64_t oldest = turns_known_ && !turns_.empty() ? turns_.front().turn : 0;
     static pg::Statement select("SELECT turn, segment, coalesce(fence, '0'::pg_catalog.xid8) FROM outbox.segments"
                                 " WHERE turn >= $1 AND truncated_at IS NULL ORDER BY turn");
-    // Under the read's own snapshot a turn that just began may have no row yet: it is derived below.
+    // Under the read's own snapshot a turn that just began may have no row yet, nor one that began while this process was
+    // stopped for seconds between the snapshot and the turn: they are derived below.
     std::vector<Turn> turns;
     pg::Rows rows = select.read({Param::int8(oldest)});
     Cell c[3];
@@ -97,8 +98,8 @@ void Log::load_turns(std::int64_t current)
         if (c[0].number <= current)
             turns.push_back({c[0].number, static_cast<int>(c[1].number), static_cast<std::uint64_t>(c[2].number)});
     }
-    if (turns.empty() || turns.back().turn != current)
-        turns.push_back({current, segment_of(current), 0});
+    for (std::int64_t turn = turns.empty() ? current : turns.back().turn + 1; turn <= current; turn++)
+        turns.push_back({turn, segment_of(turn), 0});
     turns_ = std::move(turns);
     turns_known_ = true;
     prepare_statements();
