@@ -1,0 +1,72 @@
+"""The ring of segments turns, and old segments are truncated, while events are written."""
+import json
+import random
+import threading
+
+from harness import checker
+from harness.factor import scaled
+from harness.wait import eventually
+from harness.workload import Threads, make_sink, nothing_pending, pause
+
+PG_CONF = {"outbox.retention": "1s"}  # so the ring turns every five seconds, as often as it ever does
+WRITERS, KEYS = 4, 6
+
+
+class Writers:
+    """They keep what they committed, since the log will not: events of a few keys, each with its key's version."""
+
+    def __init__(self, db, seed):
+        self.db, self.seed, self.committed, self.lock, self.stopped, self.threads = db, seed, [], threading.Lock(), threading.Event(), Threads()
+        db.sql(f"CREATE TABLE key (key int PRIMARY KEY, version int NOT NULL); INSERT INTO key SELECT g, 0 FROM generate_series(0, {KEYS}) g")
+
+    def start(self):
+        for number in range(WRITERS):
+            self.threads.start(self.write, number)
+
+    def write(self, number):
+        rng = random.Random(self.seed * 1000 + number)
+        with self.db.connect(autocommit=False) as c:
+            while not self.stopped.is_set():
+                events = [self.change(c, rng.randrange(KEYS) + 1)]
+                pause(rng, 0.03)
+                if rng.random() < 0.2:
+                    c.rollback()
+                    continue
+                c.commit()
+                with self.lock:
+                    self.committed += events
+                pause(rng, 0.1)
+
+    @staticmethod
+    def change(c, key):
+        version = c.execute("UPDATE key SET version = version + 1 WHERE key = %s RETURNING version", [key]).fetchone()[0]
+        payload = json.dumps({"version": version})
+        identity = c.execute("SELECT outbox.add_event(%s, 'changed', %s)::text", [key, payload]).fetchone()[0]
+        return checker.Event(identity, str(key), payload.encode(), version)
+
+
+def turn(db):
+    return db.value("SELECT last_value FROM outbox.turn")
+
+
+def test_nothing_is_lost_while_the_ring_turns_and_old_segments_are_truncated(db, kafka, topic, seed):
+    make_sink(db, kafka, topic, lanes=2, batch_size=50)
+    writers = Writers(db, seed)
+    with db.connect(autocommit=False) as late:
+        events = [Writers.change(late, 0), Writers.change(late, 0)]  # in the first segment; committed when it is an old one
+        writers.start()
+        eventually(lambda: turn(db) >= 1, 30, "the ring turns", interval=0.2)
+        eventually(lambda: len({p for p, in db.sql("SELECT tableoid::regclass FROM outbox.events")}) > 1, 10, "events in two segments")
+        assert db.value("SELECT count(*) FROM outbox.segments WHERE truncated_at IS NOT NULL") == 0, "a writer keeps its segment"
+        late.commit()
+    writers.committed += events
+    turns = scaled(2)
+    eventually(lambda: turn(db) >= turns and db.value("SELECT count(*) FROM outbox.segments WHERE truncated_at IS NOT NULL") >= turns - 1,
+               30 + 15 * turns, f"{turns} turns, all but the last truncated", interval=0.2)
+    writers.stopped.set()
+    writers.threads.join()
+    nothing_pending(db)
+    verdict = checker.check(writers.committed, kafka.consume(topic, until=checker.has_all(writers.committed)))
+    print(verdict)
+    verdict.must_hold(repeats=0)
+    assert len(checker.committed(db)) < len(writers.committed)
