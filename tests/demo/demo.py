@@ -70,8 +70,9 @@ class Reader:
     def __init__(self, bootstrap):
         self.records = []
         self._ends = threading.Event()
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False,
-                                   "auto.offset.reset": "earliest", "log_level": 0, "fetch.wait.max.ms": 50})
+        conf = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False,
+                "auto.offset.reset": "earliest", "log_level": 0, "fetch.wait.max.ms": 50}
+        self._consumer, self._asker = Consumer(conf), Consumer(conf)  # one for each thread
         self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -88,9 +89,14 @@ class Reader:
                                      m.value()))
         self._consumer.close()
 
+    def end(self):
+        """The topic's end, as the broker has it: ahead of what has been read."""
+        return self._asker.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=5, cached=False)[1]
+
     def close(self):
         self._ends.set()
         self._thread.join(10)
+        self._asker.close()
 
 
 # ---- the business ----------------------------------------------------------------------------------------------------------
@@ -265,11 +271,13 @@ class Demo:
             if not writers.busy:
                 break
         say(f"   Then {BULK} payments are settled in one transaction, and the relay that sends them is killed:")
+        eventually(lambda: self.pending() == 0, 30, "nothing pending")
+        before = self.reader.end()
         with self.connect() as c:
             c.execute("SELECT count(outbox.add_event('settled-' || n, 'settled', json_build_object('number', n),"
                       " aggregate_type => 'payment')) FROM generate_series(1, %s) n", [BULK])
         writers.committed += BULK
-        self.kill_relay()
+        self.kill_relay(before)
         while self.pending() != 0:
             self.progress(writers)
             time.sleep(0.5)
@@ -282,10 +290,9 @@ class Demo:
         say(f"           SELECT pg_terminate_backend({pid})  -- the relay, while it publishes")
         self.value("SELECT pg_terminate_backend(%s)", pid)
 
-    def kill_relay(self):
-        before = len(self.reader.records)
+    def kill_relay(self, before):
         pid = self.relay_in_flight()
-        eventually(lambda: len(self.reader.records) > before, 10, "the first events of the batch on the topic", interval=0.001)
+        eventually(lambda: self.reader.end() > before, 10, "the first events of the batch on the topic", interval=0.001)
         say(f"           kill -9 {pid}  -- the relay, in the middle of its batch. PostgreSQL restarts all its processes after this.")
         mark = self.pg.mark()
         self.pg.signal(pid, signal.SIGKILL)
