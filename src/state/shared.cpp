@@ -11,6 +11,7 @@ struct Slot {
     std::uint64_t owner;              // attach() counter of the process that owns the slot; 0: nobody
     int procno;                       // whose latch to set; -1: nobody's
     pg_atomic_uint32 sleeping;
+    std::uint32_t runs;               // relays that came as far as their loop, whatever the slot was for
 };
 
 struct Database {
@@ -196,8 +197,12 @@ bool still_wanted()
 void set_state(State state)
 {
     Locked lock(LW_EXCLUSIVE);
-    if (mine())
-        shared->slots[my_slot].info.state = state;
+    if (!mine())
+        return;
+    Slot &s = shared->slots[my_slot];
+    if (s.info.state == State::starting)
+        s.runs++;
+    s.info.state = state;
 }
 
 void set_error(const char *text)
@@ -419,6 +424,12 @@ RelayInfo relay(int slot)
 {
     Locked lock(LW_SHARED);
     return shared->slots[slot].info;
+}
+
+std::uint32_t runs(int slot)
+{
+    Locked lock(LW_SHARED);
+    return shared->slots[slot].runs;
 }
 
 void no_worker_slot(bool none)

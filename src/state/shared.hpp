@@ -75,6 +75,7 @@ void scout_attached(Oid database);                     // by the scout itself, a
 void scout_ended(Oid database, bool succeeded);        // by the scout itself, at its end
 void forget_database(Oid database);
 RelayInfo relay(int slot);                             // a copy
+std::uint32_t runs(int slot);                          // counts its relays that came as far as their loop
 void no_worker_slot(bool none);                        // what health says
 bool no_worker_slot();
 int launcher_pid();

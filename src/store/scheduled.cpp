@@ -16,6 +16,8 @@ static bool alone() { return pg::run_once("SELECT pg_catalog.pg_try_advisory_xac
 std::int64_t move_due(std::int64_t limit)
 {
     pg::Transaction transaction;
+    if (!pg::lock_extension().present)
+        return -1;
     static pg::Statement next(
         "SELECT (extract(epoch FROM s.deliver_at - pg_catalog.clock_timestamp()) * 1000)::bigint FROM outbox.scheduled s"
         " ORDER BY s.deliver_at LIMIT 1");

@@ -24,21 +24,22 @@ constexpr milliseconds kHealthyRun{10'000};
 constexpr milliseconds kLookAtDatabases{60'000};
 
 // A process that the launcher starts again when it ends: at once after a healthy run, else with growing pauses. Healthy is who
-// lived for kHealthyRun, and a relay that got something published, however soon somebody terminated it.
+// lived for kHealthyRun, and a relay that came as far as its loop: it does not end by itself there, but somebody terminated it,
+// or dropped its sink.
 struct Child {
     pg::WorkerHandle *handle = nullptr;
     Clock::time_point started, not_before;
     milliseconds pause{0};
-    std::int64_t published = 0;  // by the relay's slot, when it was started
+    std::uint32_t runs = 0;  // of the relay's slot, when it was started
 
     bool running() const { return handle != nullptr; }
-    void note_end(Clock::time_point now, bool has_published = false)
+    void note_end(Clock::time_point now, bool ran = false)
     {
         if (handle == nullptr || !pg::worker_ended(handle))
             return;
         pg::forget_worker(handle);
         handle = nullptr;
-        pause = has_published || now - started > kHealthyRun ? milliseconds{0} : std::clamp(pause * 2, kFirstPause, kLongestPause);
+        pause = ran || now - started > kHealthyRun ? milliseconds{0} : std::clamp(pause * 2, kFirstPause, kLongestPause);
         not_before = now + pause;
     }
 };
@@ -121,11 +122,11 @@ void run_relays(Launcher &l)
     for (int i = 0; i < shared::kMaxRelays; i++) {
         Child &child = l.relays[i];
         shared::RelayInfo relay = shared::relay(i);
-        child.note_end(now, relay.published > child.published);
+        child.note_end(now, shared::runs(i) != child.runs);
         // A relay that an earlier launcher started has a pid and no handle.
         if (!relay.used || relay.pid != 0 || child.running() || now < child.not_before || shared::database_held(relay.database))
             continue;
-        child.published = relay.published;
+        child.runs = shared::runs(i);
         char name[96];
         snprintf(name, sizeof name, "outbox relay %u/%d/%d", relay.database, relay.sink_id, relay.lane);
         if (!start(l, child, "outbox_relay_main", name, "outbox relay", static_cast<std::uint64_t>(i)))

@@ -81,6 +81,8 @@ void Relay::record_probe()
 {
     pg::HoldInterrupts hold;
     pg::Transaction transaction;
+    if (!extension_usable())
+        return;
     if (store::claim(lane_, progress_, cap_.has_value())) {
         store::record(lane_, *probe_then_, 1);
         recorded(*probe_then_, 1);
