@@ -4,7 +4,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 
 import pytest
 from harness import checker, env
@@ -132,9 +131,9 @@ def test_what_has_not_left_when_the_stop_comes_is_not_sent_in_the_meantime(db, m
     write(db, 1)
     nothing_pending(db)
     mock.cmd("rtt -1 1500")
+    mock.cmd("push_error_rtts 1 Produce 0:0")
     write(db, 10_000)  # 100 requests, 5 at a time
-    eventually(lambda: lag(db)[0] == "running", 10, "a batch is under way", interval=0.01)
-    time.sleep(0.3)  # some of them have left
+    eventually(lambda: mock.cmd("errors_left 1 Produce") == "0", 20, "some of them have left", interval=0.01)
     short_stop(db.pg, lambda: mock.cmd("rtt -1 0"))
     each_once(db, mock, "t")
 
@@ -146,7 +145,7 @@ def test_where_acknowledgements_are_swallowed_repeats_stay_within_the_batch(db, 
     write(db, 1)
     nothing_pending(db)
     mock.cmd("rtt -1 20000")
-    mock.cmd("push_error_rtts 1 Produce 0:20000")
+    mock.cmd("push_error_rtts 1 Produce 0:0")
     write(db, 5 * batch)
     eventually(lambda: mock.cmd("errors_left 1 Produce") == "0", 20, "the broker has a request")
     short_stop(db.pg, lambda: mock.cmd("rtt -1 0"))

@@ -48,6 +48,13 @@ def moves(db, sink="kafka"):
     eventually(lambda: published(db, sink) > before, 15, f"{sink} publishes")
 
 
+def has_stopped(db, state, sink="kafka"):
+    """Waits until its relays themselves say so, beyond what was under way."""
+    eventually(lambda: db.value("SELECT bool_and(r.state = %s) FROM outbox.live_relays() r JOIN outbox.sinks s USING (sink_id) WHERE s.name = %s",
+                                [state, sink]), 10, f"{sink} is {state}")
+    assert db.value("SELECT state FROM outbox.lag WHERE sink = %s", [sink]) == state
+
+
 def each_once(db, kafka, topic, where="true"):
     events = checker.committed(db, where)
     records = kafka.consume(topic, until=checker.has_all(events))
@@ -155,10 +162,9 @@ def test_a_paused_sink_waits_and_another_one_does_not(db, kafka):
         for _ in range(scaled(2)):
             moves(db, "a")
             db.sql("SELECT outbox.pause('a')")
-            eventually(lambda: db.value("SELECT state FROM outbox.lag WHERE sink = 'a'") == "paused", 10, "it is paused")
-            eventually(lambda: db.value("SELECT pending FROM outbox.lag WHERE sink = 'a'") > 0, 10, "events wait")
-            time.sleep(0.1)  # what was on its way when the pause came
+            has_stopped(db, "paused", "a")
             before = published(db, "a")
+            eventually(lambda: db.value("SELECT pending FROM outbox.lag WHERE sink = 'a'") > 0, 10, "events wait")
             moves(db, "b")
             assert published(db, "a") == before
             db.sql("SELECT outbox.resume('a')")
@@ -176,8 +182,7 @@ def test_publishing_is_switched_off_and_on_by_reload(db, kafka, topic):
                 moves(db)
                 db.pg.configure(outbox__publish="off")
                 db.pg.reload()
-                eventually(lambda: db.value("SELECT state FROM outbox.lag") == "off", 10, "it is off")
-                time.sleep(0.2)  # what was on its way
+                has_stopped(db, "off")
                 before = published(db)
                 never(lambda: published(db) > before, 0.5, "it goes on")
                 db.pg.configure(outbox__publish="on")
