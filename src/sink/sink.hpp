@@ -109,6 +109,10 @@ public:
     virtual bool close(std::chrono::milliseconds limit) = 0;
 };
 
+// Producers of this process that are not gone yet: open ones, and those that close() did not wait for. Zero at the end of
+// a process means that no thread of theirs is left, whatever close() said when it was asked.
+int producers_alive();
+
 using Clock = std::chrono::steady_clock;
 
 // Makes a Kafka sink. Throws std::runtime_error with a message that names the option, never a secret.

@@ -127,6 +127,7 @@ TEST(Failures, CloseThatMayNotWaitSaysSoAndLeavesNothingBroken) {
         sink->flush();
         sink->close(milliseconds(0));
         EXPECT_TRUE(sink->close(seconds(5))) << "asked again, it waits again";
+        EXPECT_EQ(sink::producers_alive(), 0);
     }
 }
 
@@ -167,6 +168,7 @@ TEST(Failures, AnUnknownTopicOfASinkWithOneTopicIsAnOutage) {
 
 // On Kafka such an event fails by itself; the mock names partitions beside the error, and librdkafka waits.
 TEST(Failures, ADeniedTopicIsExplainedByTheMetadata) {
+    if (crashes_on_denied_topics()) GTEST_SKIP() << "this librdkafka crashes on the mock's answer";
     MockCluster mock;
     mock.topic_error("secret", RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
     const auto sink = sink::make_kafka(options_for(mock.bootstrap(), "x.{event_type}"));

@@ -2,6 +2,7 @@
 
 #include <librdkafka/rdkafka.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -22,7 +23,12 @@ constexpr int kMetadataMs = 1000;
 // A topic is asked for again at most so often.
 constexpr std::chrono::milliseconds kInquiryPause{500};
 
+// Constant-initialised and without a destructor: threads may still count at exit.
+std::atomic<int> clients_alive{0};
+
 }  // namespace
+
+int clients() { return clients_alive.load(); }
 
 // What the threads know. Each of them holds a reference, so a thread that is left behind has all it needs.
 struct Attendant::Shared {
@@ -59,6 +65,7 @@ struct Attendant::Shared {
         wake.wait(lock, [&] { return !inquiring; });
         lock.unlock();
         rd_kafka_destroy(rk);
+        clients_alive--;
         lock.lock();
         gone = true;
         finished.notify_all();
@@ -86,6 +93,7 @@ struct Attendant::Shared {
 Attendant::Attendant(rd_kafka_s* rk) : shared_(std::make_shared<Shared>(rk)) {
     const SignalsBlocked blocked;
     std::thread([shared = shared_] { shared->serve(); }).detach();
+    clients_alive++;  // before any call of destroy()
 }
 
 Attendant::~Attendant() { destroy(std::chrono::milliseconds(0)); }

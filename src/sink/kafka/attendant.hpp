@@ -44,4 +44,7 @@ private:
     std::shared_ptr<Shared> shared_;
 };
 
+// Clients of this process that are not destroyed yet.
+int clients();
+
 }  // namespace outbox::sink::kafka

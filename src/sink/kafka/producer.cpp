@@ -7,7 +7,6 @@
 #include <optional>
 #include <stdexcept>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include "core/buffer.hpp"
@@ -16,6 +15,7 @@
 #include "sink/kafka/attendant.hpp"
 #include "sink/kafka/codes.hpp"
 #include "sink/kafka/config.hpp"
+#include "sink/kafka/destinations.hpp"
 #include "sink/kafka/handle.hpp"
 #include "sink/kafka/notices.hpp"
 #include "sink/sink.hpp"
@@ -68,21 +68,6 @@ public:
     bool close(std::chrono::milliseconds limit) override;
 
 private:
-    // A topic as this producer knows it. Handles live as long as the producer: librdkafka keeps the topic anyway, with
-    // the sequence numbers of its partitions.
-    struct Destination {
-        Topic handle;
-        bool proven = false;       // something was delivered to it
-        std::int32_t blocked = 0;  // code of a failure since the producer was last empty
-    };
-    struct Hash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-    };
-    using Destinations = std::unordered_map<std::string, Destination, Hash, std::equal_to<>>;
-
-    Destination* destination_of(std::string_view topic);  // nullptr: see rd_kafka_last_error()
-    Destination* destination_of(const rd_kafka_message_t& message);
     Headers make_headers() const;
     std::size_t wire_size(const core::Event& event) const;
     Accept refuse(Refusal& why, std::int32_t code, std::string reason) const;
@@ -94,7 +79,6 @@ private:
     void take_log(rd_kafka_event_t* event);
     void look_for_failures(Destination& destination);
     Report report_of(const rd_kafka_message_t& message);
-    void unblock();
     void note_failure(const rd_kafka_message_t& message, Report& report);
 
     const core::Timestamp timestamp_;
@@ -117,8 +101,6 @@ private:
     EventPtr event_;
 
     std::size_t outstanding_ = 0;
-    std::size_t unproven_ = 0;  // destinations that are not
-    bool any_blocked_ = false;
     bool recalled_ = false;
     bool purged_ = false;
     std::int32_t fatal_code_ = 0;
@@ -169,30 +151,6 @@ std::string_view Producer::destination(const core::Event& event) {
     return topic;
 }
 
-Producer::Destination* Producer::destination_of(std::string_view topic) {
-    const auto known = destinations_.find(topic);
-    if (known != destinations_.end()) return &known->second;
-    const auto made = destinations_.try_emplace(std::string(topic)).first;
-    // The conf carries the sink's own settings for topics; the opaque leads back from a report.
-    rd_kafka_topic_conf_t* conf = rd_kafka_default_topic_conf_dup(rk_);
-    rd_kafka_topic_conf_set_opaque(conf, &made->second);
-    made->second.handle.reset(rd_kafka_topic_new(rk_, made->first.c_str(), conf));
-    if (made->second.handle) {
-        unproven_++;
-        return &made->second;
-    }
-    destinations_.erase(made);
-    return nullptr;
-}
-
-Producer::Destination* Producer::destination_of(const rd_kafka_message_t& message) {
-    if (message.rkt == nullptr) return nullptr;
-    if (void* known = rd_kafka_topic_opaque(message.rkt)) return static_cast<Destination*>(known);
-    // An inquiry about the topic came before its first event, and made the topic without the opaque.
-    const auto known = destinations_.find(std::string_view(rd_kafka_topic_name(message.rkt)));
-    return known == destinations_.end() ? nullptr : &known->second;
-}
-
 Headers Producer::make_headers() const {
     const auto headers = encoder_.headers();
     Headers list(rd_kafka_headers_new(headers.size()));
@@ -217,7 +175,7 @@ Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why)
         why = {Verdict::poison, RD_KAFKA_RESP_ERR_INVALID_RECORD, "the headers are not a flat object of strings"};
         return Accept::refused;
     }
-    Destination* const destination = destination_of(topic);
+    Destination* const destination = destinations_.of(rk_, topic);
     if (destination == nullptr) return refuse(why, rd_kafka_last_error(), topic, event);
     // A topic that turns up between two events of a batch must not let the second overtake the first, which failed.
     if (!destination->proven) look_for_failures(*destination);
@@ -325,12 +283,8 @@ Report Producer::report_of(const rd_kafka_message_t& message) {
         return report;
     }
     notices_.clear();
-    if (unproven_ != 0) {
-        Destination* const destination = destination_of(message);
-        if (destination != nullptr && !destination->proven) {
-            destination->proven = true;
-            unproven_--;
-        }
+    if (!destinations_.all_proven()) {
+        if (Destination* const destination = destinations_.of(message.rkt)) destinations_.prove(*destination);
     }
     return report;
 }
@@ -344,18 +298,7 @@ void Producer::note_failure(const rd_kafka_message_t& message, Report& report) {
     }
     // A refused request makes a gapless producer fatal; the event that says so may come later than the reports.
     look_for_the_end();
-    if (Destination* const destination = destination_of(message)) {
-        if (destination->proven) unproven_++;
-        destination->proven = false;
-        destination->blocked = message.err;
-        any_blocked_ = true;
-    }
-}
-
-// The producer is empty: nothing is left that a new event could overtake.
-void Producer::unblock() {
-    for (auto& [name, destination] : destinations_) destination.blocked = 0;
-    any_blocked_ = false;
+    if (Destination* const destination = destinations_.of(message.rkt)) destinations_.block(*destination, message.err);
 }
 
 // Takes what reports there are so that a failure of this topic is known before anything more goes to it.
@@ -388,9 +331,9 @@ std::size_t Producer::collect(std::span<Report> out) {
         for (std::size_t i = 0; i < taken; i++) out[count++] = report_of(*messages[i]);
         if (taken < room) event_.reset();
     }
-    if (count == out.size()) pipe_.ring();  // there may be more, and nothing else would say so
+    if (event_ || !found_.empty()) pipe_.ring();  // what did not fit: nothing else would say so
     outstanding_ -= count;
-    if (outstanding_ == 0 && any_blocked_) unblock();
+    if (outstanding_ == 0) destinations_.unblock();
     return count;
 }
 
@@ -446,5 +389,7 @@ bool Producer::close(std::chrono::milliseconds limit) {
 std::unique_ptr<Sink> make_kafka(const core::SinkOptions& options) {
     return std::make_unique<kafka::Producer>(options);
 }
+
+int producers_alive() { return kafka::clients(); }
 
 }  // namespace outbox::sink

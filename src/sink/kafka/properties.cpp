@@ -19,13 +19,11 @@ namespace kafka {
 namespace {
 
 enum class Kind : unsigned char {
-    free,      // anyone who may create a sink
-    ours,      // void a guarantee or have an option of ours in their place
-    consumer,  // ours too: a producer has no use for them
-    code,      // ours too: pointers and functions, which no text can be
-    files,     // name files or addresses that the server's user would read: pg_read_server_files
-    program,   // end in a shell command: pg_execute_server_program
-    never,     // load code into the server's processes
+    free,     // anyone who may create a sink
+    ours,     // void a guarantee or have an option of ours in their place
+    files,    // name files or addresses that the server's user would read: pg_read_server_files
+    program,  // end in a shell command: pg_execute_server_program
+    never,    // load code into the server's processes
 };
 
 struct Row {
@@ -177,65 +175,27 @@ constexpr Row kTable[] = {
     {"internal.termination.signal", Kind::ours, {}, "Signals in the server's processes are PostgreSQL's."},
     {"test.mock.num.brokers", Kind::ours, {}, "It would publish to a cluster that exists only in the relay's memory."},
     {"test.mock.broker.rtt", Kind::ours, {}, "It would publish to a cluster that exists only in the relay's memory."},
+};
 
-    {"error_cb", Kind::code, {}, {}},
-    {"throttle_cb", Kind::code, {}, {}},
-    {"stats_cb", Kind::code, {}, {}},
-    {"log_cb", Kind::code, {}, {}},
-    {"background_event_cb", Kind::code, {}, {}},
-    {"socket_cb", Kind::code, {}, {}},
-    {"connect_cb", Kind::code, {}, {}},
-    {"closesocket_cb", Kind::code, {}, {}},
-    {"open_cb", Kind::code, {}, {}},
-    {"resolve_cb", Kind::code, {}, {}},
-    {"dr_cb", Kind::code, {}, {}},
-    {"dr_msg_cb", Kind::code, {}, {}},
-    {"consume_cb", Kind::code, {}, {}},
-    {"rebalance_cb", Kind::code, {}, {}},
-    {"offset_commit_cb", Kind::code, {}, {}},
-    {"partitioner_cb", Kind::code, {}, {}},
-    {"msg_order_cmp", Kind::code, {}, {}},
-    {"oauthbearer_token_refresh_cb", Kind::code, {}, {}},
-    {"ssl.certificate.verify_cb", Kind::code, {}, {}},
-    {"ssl_engine_callback_data", Kind::code, {}, {}},
-    {"ssl_key", Kind::code, {}, {}},
-    {"ssl_certificate", Kind::code, {}, {}},
-    {"ssl_ca", Kind::code, {}, {}},
-    {"opaque", Kind::code, {}, {}},
-    {"default_topic_conf", Kind::code, {}, {}},
-    {"interceptors", Kind::code, {}, {}},
+// Properties of consumers: a producer has no use for them.
+constexpr std::string_view kConsumer[] = {
+    "group.id", "group.instance.id", "group.protocol", "group.protocol.type", "group.remote.assignor",
+    "partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms", "coordinator.query.interval.ms",
+    "max.poll.interval.ms", "enable.auto.commit", "auto.commit.enable", "auto.commit.interval.ms",
+    "enable.auto.offset.store", "auto.offset.reset", "queued.min.messages", "queued.max.messages.kbytes",
+    "fetch.wait.max.ms", "fetch.queue.backoff.ms", "fetch.message.max.bytes", "max.partition.fetch.bytes",
+    "fetch.max.bytes", "fetch.min.bytes", "fetch.error.backoff.ms", "offset.store.method", "offset.store.path",
+    "offset.store.sync.interval.ms", "consume.callback.max.messages", "isolation.level", "enable.partition.eof",
+    "check.crcs",
+};
 
-    {"group.id", Kind::consumer, {}, {}},
-    {"group.instance.id", Kind::consumer, {}, {}},
-    {"group.protocol", Kind::consumer, {}, {}},
-    {"group.protocol.type", Kind::consumer, {}, {}},
-    {"group.remote.assignor", Kind::consumer, {}, {}},
-    {"partition.assignment.strategy", Kind::consumer, {}, {}},
-    {"session.timeout.ms", Kind::consumer, {}, {}},
-    {"heartbeat.interval.ms", Kind::consumer, {}, {}},
-    {"coordinator.query.interval.ms", Kind::consumer, {}, {}},
-    {"max.poll.interval.ms", Kind::consumer, {}, {}},
-    {"enable.auto.commit", Kind::consumer, {}, {}},
-    {"auto.commit.enable", Kind::consumer, {}, {}},
-    {"auto.commit.interval.ms", Kind::consumer, {}, {}},
-    {"enable.auto.offset.store", Kind::consumer, {}, {}},
-    {"auto.offset.reset", Kind::consumer, {}, {}},
-    {"queued.min.messages", Kind::consumer, {}, {}},
-    {"queued.max.messages.kbytes", Kind::consumer, {}, {}},
-    {"fetch.wait.max.ms", Kind::consumer, {}, {}},
-    {"fetch.queue.backoff.ms", Kind::consumer, {}, {}},
-    {"fetch.message.max.bytes", Kind::consumer, {}, {}},
-    {"max.partition.fetch.bytes", Kind::consumer, {}, {}},
-    {"fetch.max.bytes", Kind::consumer, {}, {}},
-    {"fetch.min.bytes", Kind::consumer, {}, {}},
-    {"fetch.error.backoff.ms", Kind::consumer, {}, {}},
-    {"offset.store.method", Kind::consumer, {}, {}},
-    {"offset.store.path", Kind::consumer, {}, {}},
-    {"offset.store.sync.interval.ms", Kind::consumer, {}, {}},
-    {"consume.callback.max.messages", Kind::consumer, {}, {}},
-    {"isolation.level", Kind::consumer, {}, {}},
-    {"enable.partition.eof", Kind::consumer, {}, {}},
-    {"check.crcs", Kind::consumer, {}, {}},
+// Pointers and functions, which no text can be.
+constexpr std::string_view kCode[] = {
+    "error_cb", "throttle_cb", "stats_cb", "log_cb", "background_event_cb", "socket_cb", "connect_cb",
+    "closesocket_cb", "open_cb", "resolve_cb", "dr_cb", "dr_msg_cb", "consume_cb", "rebalance_cb", "offset_commit_cb",
+    "partitioner_cb", "msg_order_cmp", "oauthbearer_token_refresh_cb", "ssl.certificate.verify_cb",
+    "ssl_engine_callback_data", "ssl_key", "ssl_certificate", "ssl_ca", "opaque", "default_topic_conf",
+    "interceptors",
 };
 
 struct Alias {
@@ -254,10 +214,15 @@ constexpr Alias kAliases[] = {
     {"sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.client.secret"},
 };
 
+constexpr Row kConsumerRow{{}, Kind::ours, {}, "It is a property of consumers, and a sink only publishes."};
+constexpr Row kCodeRow{{}, Kind::ours, {}, "It stands for code or memory of the program and cannot be set as text."};
+
 const Row* find(std::string_view canonical) {
     for (const Row& row : kTable) {
         if (row.name == canonical) return &row;
     }
+    if (std::find(std::begin(kConsumer), std::end(kConsumer), canonical) != std::end(kConsumer)) return &kConsumerRow;
+    if (std::find(std::begin(kCode), std::end(kCode), canonical) != std::end(kCode)) return &kCodeRow;
     return nullptr;
 }
 
@@ -270,18 +235,10 @@ bool is_one_of(std::string_view value, std::string_view list) {
     return false;
 }
 
-std::string_view why_ours(const Row& row) {
-    if (row.kind == Kind::consumer) return "It is a property of consumers, and a sink only publishes.";
-    if (row.kind == Kind::code) return "It stands for code or memory of the program and cannot be set as text.";
-    return row.hint;
-}
-
 PropertyClass class_of(const Row& row, std::string_view value) {
     switch (row.kind) {
         case Kind::free: return PropertyClass::free;
         case Kind::ours: return is_one_of(value, row.harmless) ? PropertyClass::free : PropertyClass::ours;
-        case Kind::consumer:
-        case Kind::code: return PropertyClass::ours;
         case Kind::files: return PropertyClass::restricted_files;
         case Kind::program: return PropertyClass::restricted_program;
         case Kind::never: return PropertyClass::restricted_nobody;
@@ -316,7 +273,7 @@ std::string near_name(std::string_view name) {
     std::string_view nearest;
     std::size_t best = name.size() > 60 ? 0 : std::min<std::size_t>(4, name.size() / 3 + 1);
     for (const Row& row : kTable) {
-        if (row.kind != Kind::free && row.kind != Kind::files && row.kind != Kind::program) continue;
+        if (row.kind == Kind::never) continue;
         const std::size_t away = distance(name, row.name);
         if (away < best) {
             best = away;
@@ -385,7 +342,7 @@ std::string why_never(std::string_view property, std::string_view value) {
     const Row* row = find(property_name(property));
     if (row == nullptr) return "not a property that a sink may have";
     switch (class_of(*row, value)) {
-        case PropertyClass::ours: return std::string(why_ours(*row));
+        case PropertyClass::ours: return std::string(row->hint);
         case PropertyClass::restricted_nobody: return "it would load code into the server's processes";
         default: return {};
     }
@@ -404,7 +361,7 @@ PropertyVerdict check_property(std::string_view option, std::string_view value, 
     }
     verdict.what = kafka::class_of(*row, value);
     switch (verdict.what) {
-        case PropertyClass::ours: verdict.hint = kafka::why_ours(*row); return verdict;
+        case PropertyClass::ours: verdict.hint = row->hint; return verdict;
         case PropertyClass::restricted_nobody:
             verdict.hint = "It would load code into the server's processes.";
             return verdict;
