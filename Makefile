@@ -27,32 +27,27 @@ PG_CPPFLAGS += -DOUTBOX_FAULTS
 endif
 
 .DEFAULT_GOAL := all
+ifneq ($(filter check check-long demo,$(MAKECMDGOALS)),)
+# These install what is missing and build for themselves. PGXS, which has a `check` of its own, stays out of it.
+.PHONY: check check-long demo
+check:
+	tests/run check
+check-long:
+	tests/run long
+demo:
+	tests/demo/run
+else
 ifeq ($(PGXS),)
 all install installcheck:
 	@echo "outbox needs PostgreSQL 15 or later with its server headers: no pg_config found (Debian: postgresql-server-dev-all)" >&2; exit 1
 else
-ifneq ($(filter check check-long demo bench,$(MAKECMDGOALS)),)
-# These install what is missing themselves.
-else
 ifneq ($(shell $(PKG_CONFIG) --atleast-version=$(RDKAFKA_MIN) rdkafka 2>/dev/null && echo yes),yes)
 $(error outbox needs librdkafka $(RDKAFKA_MIN) or later with its headers (Debian: librdkafka-dev))
 endif
-endif
-# PGXS has its own `check` target for extensions in the PostgreSQL tree; ours is the whole test suite.
 include $(PGXS)
 # clang 14 defaults to C++14, and a server header of PostgreSQL 15 says `register`.
 COMPILE.cxx.bc += $(CXX_DIALECT)
-endif
-
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.hpp src/*/*.hpp src/*/*/*.hpp src/*/*.h)
-
-.PHONY: check check-long demo bench
-
-check:
-	tests/run check
-
-check-long:
-	tests/run long
-
-demo:
-	tests/demo/run
+$(shlib): src/outbox.map
+endif
+endif

@@ -35,6 +35,7 @@ ProcessUtility_hook_type next_hook;
             if (strcmp(static_cast<DefElem *>(lfirst(cell))->defname, "tablespace") == 0)
                 name = alter->dbname;
     } else if (IsA(statement, CreatedbStmt)) {
+        name = "template1";
         ListCell *cell;
         foreach (cell, reinterpret_cast<CreatedbStmt *>(statement)->options) {
             auto *option = static_cast<DefElem *>(lfirst(cell));

@@ -103,6 +103,16 @@ inline uint32 wait_event(WaitName name)
 #endif
 }
 
+// Transactions before it are not in pg_xact any more. Under XactTruncationLock.
+inline TransactionId oldest_clog_xid()
+{
+#if PG_VERSION_NUM >= 170000
+    return TransamVariables->oldestClogXid;
+#else
+    return ShmemVariableCache->oldestClogXid;
+#endif
+}
+
 inline bool owns_database(Oid database)
 {
 #if PG_VERSION_NUM >= 160000

@@ -161,11 +161,21 @@ void flush_commits(const std::uint64_t *xids, std::size_t count)
 {
     call([=] {
         XLogRecPtr highest = InvalidXLogRecPtr;
+        FullTransactionId next = ReadNextFullTransactionId();
+        // What pg_xact does not have any more was frozen, hence on disk long ago; what it does not have yet is a
+        // restored row's, with another cluster's id.
+        LWLockAcquire(XactTruncationLock, LW_SHARED);
         for (std::size_t i = 0; i < count; i++) {
-            XLogRecPtr lsn = TransactionIdGetCommitLSN(XidFromFullTransactionId(FullTransactionIdFromU64(xids[i])));
+            FullTransactionId full = FullTransactionIdFromU64(xids[i]);
+            TransactionId xid = XidFromFullTransactionId(full);
+            if (!FullTransactionIdPrecedes(full, next) || U64FromFullTransactionId(next) - xids[i] > (UINT64CONST(1) << 31) ||
+                TransactionIdPrecedes(xid, oldest_clog_xid()))
+                continue;
+            XLogRecPtr lsn = TransactionIdGetCommitLSN(xid);
             if (lsn > highest)
                 highest = lsn;
         }
+        LWLockRelease(XactTruncationLock);
         if (!XLogRecPtrIsInvalid(highest))
             XLogFlush(highest);
     });

@@ -100,6 +100,8 @@ void Log::load_turns(std::int64_t current)
     }
     for (std::int64_t turn = turns.empty() ? current : turns.back().turn + 1; turn <= current; turn++)
         turns.push_back({turn, segment_of(turn), 0});
+    for (const Turn &turn : turns)
+        newest_fence_ = std::max(newest_fence_, turn.fence);
     turns_ = std::move(turns);
     turns_known_ = true;
     prepare_statements();

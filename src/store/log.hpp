@@ -50,6 +50,9 @@ public:
     // Inside a Transaction; the events live until it ends. `skip`: ids that were delivered already and are left out.
     Batch read(const Progress &progress, const std::optional<Cap> &cap, Limits limits, const std::unordered_set<std::int64_t> &skip);
 
+    // The newest fence of the ring that was read: an idle lane must record that it has seen past it, or retention waits.
+    std::uint64_t newest_fence() const { return newest_fence_; }
+
 private:
     struct Turn {
         std::int64_t turn;
@@ -72,6 +75,7 @@ private:
     std::int64_t floor_ = 0;
     std::vector<Turn> turns_;  // those that may hold something for us, oldest first
     bool turns_known_ = false;
+    std::uint64_t newest_fence_ = 0;
     bool full_look_ = true;    // evaluate the predicate in full, over all partitions
     std::string new_sql_, late_sql_, by_id_sql_;
     pg::Statement new_{nullptr}, late_{nullptr}, by_id_{nullptr};

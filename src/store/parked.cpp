@@ -69,7 +69,8 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
     static pg::Statement promote(
         "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.clock_timestamp()"
         " WHERE (sink_id, id) IN (SELECT p.sink_id, p.id FROM outbox.parked_events p WHERE p.sink_id = $1 AND p.reason = 'behind'"
-        "   AND NOT EXISTS (" EARLIER_ROW " AND ($2 OR f.reason <> 'dead')) FOR UPDATE SKIP LOCKED)");
+        // All that wait behind a key's released event at once: one by one a busy key would never catch up.
+        "   AND NOT EXISTS (" EARLIER_ROW " AND f.reason <> 'behind' AND ($2 OR f.reason <> 'dead')) FOR UPDATE SKIP LOCKED)");
     promote.run({Param::int4(lane.sink_id), Param::boolean(hold)});
 
     static pg::Statement due(

@@ -95,6 +95,8 @@ static void truncate_oldest(std::int64_t retention_s)
     std::int64_t turn = c[0].number;
     int segment = static_cast<int>(c[1].number);
     if (truncatable(turn, segment, retention_s) && pg::lock_segment_now(segment) && truncatable(turn, segment, retention_s)) {
+        pg::run_once(("UPDATE outbox.segments SET (first_id, last_id) = (SELECT min(id), max(id) FROM outbox.events_" + std::to_string(segment) +
+                      ") WHERE turn = $1").c_str(), {Param::int8(turn)});
         pg::truncate_segment(segment);
         pg::run_once("UPDATE outbox.segments SET truncated_at = pg_catalog.clock_timestamp() WHERE turn = $1", {Param::int8(turn)});
     }
@@ -114,11 +116,25 @@ static void forget_dropped(std::int64_t retention_s)
     transaction.commit();
 }
 
+// Old progress rows, which told what was published when, go with the events that they told of. The newest of a lane stays,
+// and so does what truncation asks for: a row that is older than the retention.
+static void forget_progress(std::int64_t retention_s)
+{
+    pg::Transaction transaction;
+    if (alone())
+        pg::run_once("DELETE FROM outbox.progress d WHERE d.recorded_at < pg_catalog.clock_timestamp() - ($1 * 2 + 3600) * interval '1 second'"
+                     " AND EXISTS (SELECT FROM outbox.progress n WHERE n.sink_id = d.sink_id AND (n.epoch, n.batch) > (d.epoch, d.batch)"
+                     "   AND (n.lane = d.lane OR n.epoch > d.epoch) AND n.recorded_at < pg_catalog.clock_timestamp() - $1 * interval '1 second')",
+                     {Param::int8(retention_s)});
+    transaction.commit();
+}
+
 void keep_segments(std::int64_t retention_s)
 {
     turn_ring(retention_s);
     truncate_oldest(retention_s);
     forget_dropped(retention_s);
+    forget_progress(retention_s);
 }
 
 }  // namespace outbox::store

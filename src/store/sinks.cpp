@@ -71,7 +71,11 @@ static void start_lanes(std::int32_t sink_id, std::int32_t epoch, std::int32_t l
 static void make_sink(const std::string &name, std::int32_t lanes, bool latest)
 {
     std::int32_t sink_id = static_cast<std::int32_t>(
-        pg::run_once("INSERT INTO outbox.sinks (name, lanes) VALUES ($1, $2) RETURNING sink_id", {Param::text(name), Param::int4(lanes)})
+        // Rows that a restore brought carry another cluster's transaction ids: never late here, and to be known by ids that
+        // this cluster has not given out.
+        pg::run_once("INSERT INTO outbox.sinks (name, lanes, floor) VALUES ($1, $2,"
+                     " coalesce((SELECT max(id) FROM outbox.events WHERE xid >= $3), 0)) RETURNING sink_id",
+                     {Param::text(name), Param::int4(lanes), Param::xid8(pg::next_xid())})
             .number());
     make_lanes(sink_id, 1, lanes);
     start_lanes(sink_id, 1, lanes, latest);

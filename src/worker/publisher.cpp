@@ -117,6 +117,8 @@ Publisher::Ended Publisher::send_open(Work &w)
     saw_fatal_ = saw_outage_ = false;
     w.suspects.clear();
     w.acknowledged = 0;
+    sink();  // making a producer may take a second, which is not the sink's
+    last_ack_ = Clock::now();
     for (std::size_t i = 0; i < w.events.size(); i++) {
         if (w.fates[i] != Fate::open)
             continue;
@@ -286,9 +288,16 @@ Publisher::Ended Publisher::judge_one_by_one(Work &w)
 {
     std::vector<std::uint32_t> suspects;
     suspects.swap(w.suspects);
+    if (suspects.empty())
+        return Ended::new_producer;
     std::sort(suspects.begin(), suspects.end());
-    for (std::uint32_t i : suspects) {
-        if (w.fates[i] != Fate::open || w.gate(*this, i))
+    // An earlier event of a suspect's key that another request took down with it goes first.
+    core::KeyGate keys;
+    for (std::uint32_t i : suspects)
+        keys.block(destination(w.events[i]), w.events[i].aggregate_id);
+    for (std::uint32_t i = 0; i <= suspects.back(); i++) {
+        bool of_a_key = keys.blocked(destination(w.events[i]), w.events[i].aggregate_id);
+        if (w.fates[i] != Fate::open || (!of_a_key && !std::binary_search(suspects.begin(), suspects.end(), i)) || w.gate(*this, i))
             continue;
         w.suspects.clear();
         saw_fatal_ = saw_outage_ = false;
@@ -339,14 +348,18 @@ void Publisher::defer_open(Work &w)
 void Publisher::probe(const core::Event &event)
 {
     sink::Refusal why;
-    probing_ = sink().send(event, 0, why) == Accept::queued;
+    Accept accepted = sink().send(event, 0, why);
+    probing_ = accepted == Accept::queued;
+    probe_refused_ = accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry);
+    if (!probing_)
+        error_ = why.reason;
     sink().flush();
 }
 
 Publisher::Probe Publisher::probe_result()
 {
     if (!probing_)
-        return Probe::suspect;
+        return probe_refused_ ? Probe::suspect : Probe::failed;
     std::size_t n = sink().collect(reports_);
     std::string seen = sink().last_error();
     if (!seen.empty())

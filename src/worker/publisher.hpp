@@ -103,7 +103,7 @@ private:
     std::vector<sink::Report> reports_;
     std::vector<std::pair<std::size_t, std::string>> reasons_;
     std::int32_t suspect_code_ = 0;
-    bool saw_fatal_ = false, saw_outage_ = false, probing_ = false;
+    bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false;
     std::string error_;
 };
 

@@ -183,7 +183,8 @@ void Relay::skip_ahead(const store::Batch &batch)
     bool late_range = batch.after.late_seen || progress_.late_seen;
     bool arrives = cap_ && !arrived_ && !batch.more;
     bool due = batch.moved && (Clock::now() - recorded_at_ > kLazyRecord || batch.after.position - recorded_position_ > kLazyEvents);
-    if (late_range || arrives || due || batch.skipped > 0) {
+    bool past_fence = !batch.more && recorded_xmin_ < log_.newest_fence() && batch.after.seen.xmin >= log_.newest_fence();
+    if (late_range || arrives || due || past_fence || batch.skipped > 0) {
         if (!store::claim(lane_, progress_, cap_.has_value())) {
             loaded_ = false;
             return;
@@ -214,6 +215,7 @@ void Relay::recorded(const store::Progress &progress, std::int64_t delivered)
 {
     progress_ = progress;
     recorded_position_ = progress.position;
+    recorded_xmin_ = progress.seen.xmin;
     recorded_at_ = Clock::now();
     shared::set_progress(progress.position, delivered);
 }

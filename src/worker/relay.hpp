@@ -51,6 +51,7 @@ private:
     void enter(shared::State state);
     void outage(const std::string &why);
     void sleep(Next next);
+    void awake();
     bool extension_usable();
     bool extension_gone();
 
@@ -65,6 +66,7 @@ private:
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
     std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
     std::int64_t recorded_position_ = 0;
+    std::uint64_t recorded_xmin_ = 0;
     Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{};
     core::Backoff backoff_{500, 30'000};
     std::minstd_rand random_{std::random_device{}()};

@@ -48,6 +48,7 @@ Relay::Load Relay::load()
     log_.configure(lane_, filter, config.floor);
     log_.restart();
     recorded_position_ = progress_.position;
+    recorded_xmin_ = progress_.seen.xmin;
     arrived_ = false;
     if (publisher_ == nullptr || publisher_->probing() || !(config.options == publisher_->options())) {
         if (publisher_ != nullptr && !publisher_->close(kCloseLimit))
@@ -153,8 +154,19 @@ void Relay::enter(State state)
     pg::report_activity(state == State::running ? "publishing" : nullptr);
 }
 
+// The flag `sleeping` and the latch belong together: a writer clears the one and sets the other. While the relay works its
+// waits take the latch, so it must not be thought asleep.
+void Relay::awake()
+{
+    if (asleep_)
+        shared::sleeping(false);
+    asleep_ = false;
+}
+
 void Relay::sleep(Next next)
 {
+    if (next == Next::again || state_ != State::idle)
+        awake();
     if (next == Next::again)
         return;
     bool backing_off = Clock::now() < back_off_until_;
@@ -177,10 +189,12 @@ void Relay::sleep(Next next)
     auto ms = std::chrono::duration_cast<milliseconds>(until - Clock::now()).count() + 1;
     bool time_over = pg::wait(backing_off || probing ? pg::Wait::backing_off : pg::Wait::idle, probing ? publisher_->fd() : -1,
                               std::max<long>(static_cast<long>(ms), 1));
-    if (time_over && asleep_)
-        return;  // nobody woke us: the flag still stands, and the next look is the only one of this interval
-    asleep_ = false;
-    shared::sleeping(false);
+    if (time_over && asleep_) {
+        // One look per interval is enough: asleep again before it, since a writer may have come just as the time was over.
+        shared::sleeping(true);
+        return;
+    }
+    awake();
     busy_ = true;
 }
 
