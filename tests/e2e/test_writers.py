@@ -1,5 +1,6 @@
 """However an event is written, it leaves when its transaction commits, and not before; no wake-up is lost, and none is given without
 a commit."""
+import statistics
 import time
 
 import pytest
@@ -145,6 +146,34 @@ def test_of_many_commits_none_loses_its_wake_up(db, kafka, sink):
     finally:
         db.pg.configure(outbox__poll_interval="1s")
         db.pg.reload()
+
+
+def test_after_any_commits_the_relay_can_be_woken(db, kafka, sink, rng):
+    """Some commits come just when the relay goes to sleep, or looks by itself. None of them may leave it deaf until its next look."""
+    with db.connect() as c, db.connect() as watch:
+        count = 0
+
+        def commit():
+            nonlocal count
+            count += 1
+            c.execute("SELECT outbox.add_event('k', 'x', %s)", [str(count)])
+
+        def published():
+            return watch.execute("SELECT published FROM outbox.relays").fetchone()[0] == count
+
+        def timed():
+            commit()
+            begin = time.monotonic()
+            eventually(published, 30, f"event {count} is published", interval=0.001)
+            return time.monotonic() - begin
+        for _ in range(scaled(5)):
+            for _ in range(200):
+                commit()
+                time.sleep(0.004 * rng.random())
+            time.sleep(1 + 0.02 * rng.random())  # it looks by itself once a second
+            took = statistics.median(timed() for _ in range(9))
+            assert took < 0.2, f"events wait {took:.2f} s for the next look"
+        each_once(db, kafka, sink)
 
 
 def test_what_is_not_committed_wakes_nobody(db, kafka, sink):
