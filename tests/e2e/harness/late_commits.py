@@ -32,7 +32,7 @@ class Load:
     def __init__(self, db, seed, transactions, bulk):
         self.db, self.seed, self.bulk = db, seed, bulk
         self.total, self.done = WRITERS * transactions, 0
-        self.lock, self.bulk_written = threading.Lock(), threading.Event()
+        self.lock, self.bulk_written, self.bulk_committed = threading.Lock(), threading.Event(), threading.Event()
         self.writers, self.others = Threads(), Threads()
         db.sql(SCHEMA)
 
@@ -86,6 +86,7 @@ class Load:
                 assert time.monotonic() < deadline, "no lane has come past the bulk load"
                 time.sleep(0.02)
             c.commit()
+            self.bulk_committed.set()
         session = Session(self.db)
         while not session.run(body):
             pass
