@@ -52,10 +52,9 @@ static int64 sequence_last_value(::Oid sequence)
     return value;
 }
 
-int16 current_segment()
-{
-    return static_cast<int16>(sequence_last_value(outbox_relation("turn")) % kSegments);
-}
+int64 current_turn() { return sequence_last_value(outbox_relation("turn")); }
+
+int16 current_segment() { return static_cast<int16>(current_turn() % kSegments); }
 
 Datum new_event_id()
 {

@@ -20,6 +20,7 @@ inline constexpr int kEventColumns = 12;
 // The transaction gets its id first and the event its id after: an event of a transaction that had no id when a
 // relay read can only have an id above what the relay has seen (src/README.md, "What is pending").
 int64 draw_id();
+int64 current_turn();                  // of the ring of segments, as every writer sees it from now on
 int16 current_segment();               // read after draw_id() has assigned the transaction id
 Datum new_event_id();                  // uuid, palloc'd
 

@@ -1,6 +1,7 @@
 #include "pg/session.hpp"
 
 #include "pg/guard.hpp"
+#include "pg/log_writer.hpp"
 #include "pg/postgres.hpp"
 
 namespace outbox::pg {
@@ -121,6 +122,16 @@ ReadView::~ReadView()
         if (ActiveSnapshotSet() && !IsAbortedTransactionBlockState())
             PopActiveSnapshot();
     });
+}
+
+const char *snapshot_text()
+{
+    return call([]() -> const char * { return DatumGetCString(DirectFunctionCall1(pg_snapshot_out, DirectFunctionCall1(pg_current_snapshot, 0))); });
+}
+
+std::int64_t log_turn()
+{
+    return call([] { return current_turn(); });
 }
 
 Extension lock_extension()

@@ -40,6 +40,9 @@ private:
     bool pushed_ = true;
 };
 
+const char *snapshot_text();  // of the current ReadView, as pg_current_snapshot() has it; lives as long as the transaction
+std::int64_t log_turn();      // of the ring of segments, as every writer sees it from now on
+
 // Takes a share lock on the extension for the rest of the transaction without waiting. False: it is not
 // there, or is being dropped or altered.
 struct Extension {

@@ -280,18 +280,17 @@ Batch Log::read(const Progress &progress, const std::optional<Cap> &cap, Limits 
 
     pg::ReadView view;
     // The turn is read after the snapshot: what the snapshot sees was written to this turn or an earlier one.
-    static pg::Statement now("SELECT pg_catalog.pg_current_snapshot()::text, last_value FROM outbox.turn");
-    pg::Rows rows = now.read();
-    Cell c[2];
-    rows.get(0, c);
-    load_turns(c[1].number);
+    // Both without a query: an idle lane asks one per interval, the one for new events.
+    core::Snapshot now;
+    core::parse_snapshot(pg::snapshot_text(), now);
+    load_turns(pg::log_turn());
     drop_finished_turns(progress);
     if (progress.late_seen)
         batch.snapshot = *progress.late_seen;
     else if (cap)
         batch.snapshot = cap->seen;
     else
-        core::parse_snapshot(c[0].bytes, batch.snapshot);
+        batch.snapshot = std::move(now);
 
     if (!fault("follow_id_alone"))
         read_late(r);

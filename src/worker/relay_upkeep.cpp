@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kCloseLimit{250};
-constexpr seconds kHousekeeping{5};
+// A segment spans a twelfth of the retention; looking more often than this finds nothing.
+seconds between_housekeepings() { return seconds(std::clamp(settings::retention_s / 100, 5, 60)); }
 constexpr milliseconds kLookAtScheduled{60'000};   // a writer's wake-up makes it sooner
 constexpr std::int64_t kScheduledBatch = 1'000;
 
@@ -124,7 +125,7 @@ void Relay::housekeeping()
         scheduled_looked_at_ = now;
         scheduled_at_ = Clock::now() + (ms < 0 ? kLookAtScheduled : std::min<milliseconds>(milliseconds(ms), kLookAtScheduled));
     }
-    if (Clock::now() - housekeeping_at_ < kHousekeeping)
+    if (Clock::now() - housekeeping_at_ < between_housekeepings())
         return;
     housekeeping_at_ = Clock::now();
     store::keep_segments(settings::retention_s);
