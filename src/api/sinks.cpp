@@ -3,12 +3,14 @@
 #include <string>
 
 #include "core/options.hpp"
+#include "pg/bgworker.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guard.hpp"
 #include "pg/log_writer.hpp"
 #include "pg/spi.hpp"
 #include "sink/sink.hpp"
 #include "state/shared.hpp"
+#include "state/sink_test.hpp"
 #include "store/sinks.hpp"
 
 extern "C" {
@@ -235,56 +237,54 @@ PGDLLEXPORT Datum outbox_forget(PG_FUNCTION_ARGS)
     PG_RETURN_VOID();
 }
 
-struct CheckRow {
-    char name[128];
-    char detail[512];
-    bool ok;
-};
-
-static bool cancelled() { return QueryCancelPending || ProcDiePending; }
-
-// The client library's threads run in this backend for the length of the call (src/README.md says why here and nowhere
-// else): all signals are blocked in them, and they are joined before it returns.
-static int run_checks(const char *sink, CheckRow *rows, int limit)
+// Starts a worker that does the test and waits for it: the client library starts threads, and those have no place in a
+// client's backend.
+static void test_in_worker(SinkTest *test, dsm_handle segment)
 {
-    return pg::boundary([=] {
-        std::vector<sink::Check> checks;
-        {
-            store::SinkConfig config;
-            {
-                pg::Spi spi;
-                config = store::load_sink(store::sink_id_of(sink));
-            }
-            if (!config.error.empty())
-                fail(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE, config.error, "");
-            checks = sink::test_kafka(config.options, std::chrono::milliseconds(10'000), cancelled);
-        }
-        int count = 0;
-        for (const sink::Check &check : checks) {
-            if (count == limit)
-                break;
-            snprintf(rows[count].name, sizeof rows[count].name, "%s", check.name.c_str());
-            snprintf(rows[count].detail, sizeof rows[count].detail, "%s", check.detail.c_str());
-            rows[count++].ok = check.ok;
-        }
-        return count;
+    pg::WorkerHandle *worker = nullptr;
+    pg::WorkerHandle **out = &worker;
+    bool started = pg::boundary([=] {
+        pg::Spi spi;
+        store::sink_id_of(test->sink);
+        return pg::start_worker("outbox_sink_tester_main", "outbox sink test", "outbox sink test", segment, out) == pg::Started::yes;
     });
+    if (!started)
+        ereport(ERROR, errcode(ERRCODE_INSUFFICIENT_RESOURCES), errmsg("no background worker slot is free for the test"),
+                errhint("Raise max_worker_processes in postgresql.conf and restart the server."));
+    auto *handle = reinterpret_cast<BackgroundWorkerHandle *>(worker);
+    for (pid_t pid; GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED;) {
+        if (QueryCancelPending || ProcDiePending)
+            TerminateBackgroundWorker(handle);
+        CHECK_FOR_INTERRUPTS();
+        (void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100, PG_WAIT_EXTENSION);
+        ResetLatch(MyLatch);
+    }
+    if (!test->done)
+        ereport(ERROR, errmsg("the test of sink \"%s\" was broken off", test->sink), errhint("The server log has more."));
+    if (test->error[0] != '\0')
+        ereport(ERROR, errmsg("sink \"%s\" cannot be tested: %s", test->sink, test->error),
+                errhint("The test runs in a session of its own: CREATE SERVER must be committed first."));
 }
 
 PG_FUNCTION_INFO_V1(outbox_test_sink);
 PGDLLEXPORT Datum outbox_test_sink(PG_FUNCTION_ARGS)
 {
-    constexpr int kRows = 16;
-    CheckRow rows[kRows];
     InitMaterializedSRF(fcinfo, 0);
     auto *result = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
-    int count = run_checks(text_to_cstring(PG_GETARG_TEXT_PP(0)), rows, kRows);
-    CHECK_FOR_INTERRUPTS();
-    for (int i = 0; i < count; i++) {
-        Datum values[3] = {CStringGetTextDatum(rows[i].name), BoolGetDatum(rows[i].ok), CStringGetTextDatum(rows[i].detail)};
+    dsm_segment *segment = dsm_create(sizeof(SinkTest), 0);
+    auto *test = static_cast<SinkTest *>(dsm_segment_address(segment));
+    memset(test, 0, sizeof *test);
+    test->database = MyDatabaseId;
+    char *sink = text_to_cstring(PG_GETARG_TEXT_PP(0));
+    strlcpy(test->sink, pg_server_to_any(sink, static_cast<int>(strlen(sink)), PG_UTF8), sizeof test->sink);
+    test_in_worker(test, dsm_segment_handle(segment));
+    for (int i = 0; i < test->count; i++) {
+        const SinkTest::Row &row = test->rows[i];
+        Datum values[3] = {CStringGetTextDatum(row.name), BoolGetDatum(row.ok), CStringGetTextDatum(row.detail)};
         bool nulls[3] = {};
         tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
     }
+    dsm_detach(segment);
     return static_cast<Datum>(0);
 }
 

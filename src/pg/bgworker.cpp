@@ -79,6 +79,14 @@ void end_worker(int code)
     proc_exit(code);
 }
 
+void *attach_segment(std::uint32_t handle)
+{
+    return call([=]() -> void * {
+        dsm_segment *segment = dsm_attach(handle);
+        return segment != nullptr ? dsm_segment_address(segment) : nullptr;
+    });
+}
+
 std::uint64_t worker_argument(std::uintptr_t datum) { return DatumGetUInt64(datum); }
 
 std::int64_t now() { return GetCurrentTimestamp(); }

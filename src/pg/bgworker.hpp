@@ -25,6 +25,9 @@ std::size_t list_databases(Oid *to, std::size_t limit);
 // A worker's end: exit code 0 unregisters it.
 [[noreturn]] void end_worker(int code);
 
+// Dynamic shared memory that the starter of this worker made; nullptr: it is gone. Stays until the process ends.
+void *attach_segment(std::uint32_t handle);
+
 // The value that PostgreSQL gave to the worker's main function.
 std::uint64_t worker_argument(std::uintptr_t datum);
 

@@ -47,6 +47,7 @@ extern "C" {
 #include "replication/slot.h"
 #include "storage/buf.h"
 #include "storage/bufmgr.h"
+#include "storage/dsm.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"

@@ -21,8 +21,6 @@ constexpr milliseconds kPurgeLimit{1000};
 constexpr milliseconds kPurgeLimitAtStop{200};    // the stop as a whole stays below 3 s
 constexpr int kProducersPerBatch = 5;             // then it is an outage
 
-bool left_behind;
-
 long until(Clock::time_point t)
 {
     auto ms = std::chrono::duration_cast<milliseconds>(t - Clock::now()).count() + 1;
@@ -52,13 +50,12 @@ sink::Sink &Publisher::sink()
 bool Publisher::close(milliseconds limit)
 {
     bool gone = sink_ == nullptr || sink_->close(limit);
-    left_behind = left_behind || !gone;
     sink_.reset();
     probing_ = false;
     return gone;
 }
 
-bool Publisher::left_threads_behind() { return left_behind; }
+bool Publisher::left_threads_behind() { return sink::producers_alive() > 0; }
 
 const std::string &Publisher::reason(std::size_t index) const
 {
