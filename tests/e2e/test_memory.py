@@ -1,0 +1,92 @@
+"""A backlog does not go through the relay's memory at once."""
+import threading
+from pathlib import Path
+
+from harness import env
+from harness.factor import scaled
+from harness.wait import eventually
+from harness.workload import make_sink, nothing_pending, relays
+
+MB = 1024 * 1024
+SIZE = 10_000
+# What a relay may need beyond what it has when it idles: a batch's rows as they are read (16 MB), the copy that librdkafka
+# keeps until they are acknowledged (16 MB), its requests on their way, and what the allocators do not give back.
+BOUND = 64 * MB
+
+
+def anonymous(pid):
+    """The memory of its own: neither shared buffers nor files."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no line Anonymous in smaps_rollup")
+
+
+class Peak:
+    """The most that a process had at once, while this is entered."""
+
+    def __init__(self, pid):
+        self.pid, self.most, self.over = pid, anonymous(pid), threading.Event()
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def watch(self):
+        while not self.over.wait(0.01) and env.alive(self.pid):
+            self.most = max(self.most, anonymous(self.pid))
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
+def backlog(db, events, size):
+    """Compressible, so that it is quickly written; it is as large as any other where it is read."""
+    db.sql("""INSERT INTO outbox.events (aggregate_id, event_type, payload)
+              SELECT 'key-' || g %% 100, 'large', to_json(repeat('x', %s)) FROM generate_series(1, %s) g""", [size, events])
+
+
+def settled(db):
+    """The relay's pid once it idles after its first events."""
+    db.sql("SELECT outbox.add_event('k', 'small', '1')")
+    nothing_pending(db)
+    return relays(db)[0]
+
+
+def test_a_backlog_of_large_events_stays_within_the_bound(db, kafka, topic):
+    make_sink(db, kafka, topic)
+    pid = settled(db)
+    before = anonymous(pid)
+    with Peak(pid) as peak:
+        backlog(db, scaled(20_000), SIZE)
+        nothing_pending(db, scaled(120.0))
+    used = peak.most - before
+    print(f"{before / MB:.1f} MB idle, {used / MB:.1f} MB more at most, {(anonymous(pid) - before) / MB:.1f} MB more afterwards")
+    assert relays(db) == [pid]
+    assert used < BOUND, f"{used / MB:.0f} MB"
+    # An unbounded reader would have held a batch of 10,000 such events.
+    assert BOUND < 10_000 * SIZE
+    assert sum(kafka.end_offsets(topic).values()) == scaled(20_000) + 1
+
+
+def test_an_outage_with_a_backlog_takes_no_more_either(db, mock):
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", delivery_timeout="1s")
+    pid = settled(db)
+    before = anonymous(pid)
+    mock.cmd("down -1")
+    with Peak(pid) as peak:
+        backlog(db, 5000, SIZE)
+        eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 20, "an outage")
+        # Each attempt has a producer of its own.
+        for _ in range(scaled(3)):
+            db.sql("ALTER SERVER kafka OPTIONS (SET delivery_timeout '1s')")
+            eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 20, "an outage")
+        mock.cmd("up -1")
+        nothing_pending(db, 60)
+    used = peak.most - before
+    print(f"{before / MB:.1f} MB idle, {used / MB:.1f} MB more at most, {(anonymous(pid) - before) / MB:.1f} MB more afterwards")
+    assert relays(db) == [pid]
+    assert used < BOUND, f"{used / MB:.0f} MB"
