@@ -166,6 +166,16 @@ Extension lock_extension()
     });
 }
 
+bool only_one(Chore chore)
+{
+    return call([=] {
+        // SQL's functions use 1 and 2 as the last field.
+        LOCKTAG tag;
+        SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0x6f757462 /* "outb" */, static_cast<uint32>(chore), 3);
+        return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+    });
+}
+
 bool recovery_in_progress() { return RecoveryInProgress(); }
 
 void flush_commits(const std::uint64_t *xids, std::size_t count)

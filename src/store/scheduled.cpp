@@ -10,8 +10,8 @@ namespace outbox::store {
 using pg::Cell;
 using pg::Param;
 
-// One process at a time moves them: two would interleave their ids. 0x6f757462 "outb", 2.
-static bool alone() { return pg::run_once("SELECT pg_catalog.pg_try_advisory_xact_lock(1869968482, 2)").number() != 0; }
+// One process at a time moves them: two would interleave their ids.
+static bool alone() { return pg::only_one(pg::Chore::scheduled); }
 
 std::int64_t move_due(std::int64_t limit)
 {

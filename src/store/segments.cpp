@@ -18,13 +18,7 @@ using pg::Param;
 static std::int64_t span_s(std::int64_t retention_s) { return std::max<std::int64_t>(retention_s / (kSegments - 4), 5); }
 
 // Whether it is this transaction's turn to change something: the extension stays until its end, and nobody else does it.
-static bool alone()
-{
-    if (!pg::lock_extension().present)
-        return false;
-    // 0x6f757462 "outb", 1: keeping segments. Somebody else does it: fine.
-    return pg::run_once("SELECT pg_catalog.pg_try_advisory_xact_lock(1869968482, 1)").number() != 0;
-}
+static bool alone() { return pg::lock_extension().present && pg::only_one(pg::Chore::segments); }
 
 // The turn moves by setval, which every writer sees at once; the fence is the next xid read after it. A writer reads the
 // turn after it has its xid, so whoever wrote to the old turn has an xid below the fence.
