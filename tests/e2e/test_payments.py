@@ -125,6 +125,8 @@ def payments_with_crashes(make_db, kafka, rng, seed, payments, disturbances):
                 writers.wait_for((number + 0.5) / len(disturbances))
                 if what == "server":
                     killer.immediate_stop()
+                elif what == "postmaster":
+                    killer.kill_postmaster()
                 elif what == "broker":
                     kafka.restart(kill=True)
                 else:
@@ -134,7 +136,7 @@ def payments_with_crashes(make_db, kafka, rng, seed, payments, disturbances):
             nothing_pending(db, 120)
         events = checker.committed(db)
         verdict = checker.check(events, kafka.consume(topic)).must_hold()
-        print(f"{killer.terminated} relays terminated, {killer.stops} immediate stops; {verdict}")
+        print(f"{killer.terminated} relays terminated, {killer.stops} stops of the server; {verdict}")
         assert len(events) == 2 * payments
         assert killer.terminated, "no relay was terminated: this run shows less than it says"
         eventually(consumer.has_read_all, 60, "the consumer at the end of the topic", interval=0.3)
@@ -151,7 +153,7 @@ def test_each_payment_has_one_receipt_whatever_is_killed(make_db, kafka, rng, se
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_thousand_payments_with_three_crashes_of_the_server_and_two_of_the_broker(make_db, kafka, rng, seed):
-    disturbances = ["server", "broker", "server", "broker", "server", *["consumer"] * 5]
+    disturbances = ["server", "broker", "server", "broker", "server", "postmaster", *["consumer"] * 5]
     rng.shuffle(disturbances)
     payments_with_crashes(make_db, kafka, rng, seed, 1000, disturbances)
 

@@ -125,6 +125,11 @@ class Killer:
         self.stops += 1
         self.db.pg.start()
 
+    def kill_postmaster(self):
+        self.db.pg.kill()
+        self.stops += 1
+        self.db.pg.start()
+
     def most_repeats(self, lanes, batch):
         """One batch per lane and kill."""
         return batch * (self.terminated + lanes * (self.crashes + self.stops))
