@@ -1,11 +1,11 @@
 """A database with nothing to do does next to nothing."""
 import time
 
-from harness.factor import scaled
+import pytest
 from harness.wait import eventually
 from harness.workload import make_sink, nothing_pending
 
-LANES, POLL = 4, 1.0
+LANES, POLL, WINDOW = 4, 1.0, 5.0
 PG_CONF = {
     "shared_preload_libraries": "outbox,pg_stat_statements", "pg_stat_statements.track": "all", "outbox.poll_interval": f"{POLL:g}s",
     # Nobody else writes WAL either: no standby snapshots, no autovacuum.
@@ -19,19 +19,19 @@ COUNTS = """
 WRITTEN = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint, pg_current_wal_insert_lsn()"
 
 
+@pytest.mark.matrix
 def test_an_idle_sink_uses_no_transaction_ids_writes_no_wal_and_asks_once_per_lane_and_interval(db, kafka, topic):
     db.pg.sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
     make_sink(db, kafka, topic, lanes=LANES)
     db.sql("SELECT outbox.add_event('key-' || g, 'written', '1') FROM generate_series(1, 200) g")
     nothing_pending(db)
     eventually(lambda: db.value("SELECT bool_and(state = 'idle') FROM outbox.relays"), 20, "every lane idles")
-    window = scaled(5.0)
     with db.pg.connect() as watch:
         def idle():
             """What was written and asked in one window."""
             watch.execute("SELECT pg_stat_statements_reset()")
             before, begin = watch.execute(WRITTEN).fetchone(), time.monotonic()
-            time.sleep(window)
+            time.sleep(WINDOW)
             after, counts = watch.execute(WRITTEN).fetchone(), watch.execute(COUNTS, [db.name]).fetchall()
             return before, after, counts, time.monotonic() - begin
         # Once a minute a relay looks after the segments: that must not be in each window.

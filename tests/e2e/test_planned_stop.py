@@ -101,10 +101,11 @@ class Planned:
 WAYS = ["terminate", "reload", "alter", "stop_fast"]
 
 
+@pytest.mark.matrix
 def test_a_planned_stop_under_load_repeats_nothing(db, kafka, topic):
     make_sink(db, kafka, topic)
     planned = Planned(db)
-    with writer(db, 1000, 0.02):
+    with writer(db, 500, 0.03):
         for way in WAYS * scaled(2):
             at_work(db)
             getattr(planned, way)()

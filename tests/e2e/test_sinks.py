@@ -64,6 +64,7 @@ def each_once(db, kafka, topic, where="true"):
 
 # ---- servers -----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.matrix
 def test_a_sink_dropped_and_created_again_under_load_goes_on_where_it_was(db, kafka, topic):
     make_sink(db, kafka, topic)
     with load(db):
@@ -227,6 +228,7 @@ def test_several_databases_of_one_server_publish_side_by_side(make_db, kafka):
         each_once(db, kafka, topic)
 
 
+@pytest.mark.matrix
 def test_the_extension_is_dropped_while_it_publishes_and_created_again(db, kafka, mock):
     mock.cmd("topic t 1")
     mock.cmd("rtt -1 100")

@@ -35,6 +35,7 @@ def values(kafka, topic, count):
     return [int(r.value) for r in kafka.consume(topic, until=count)]
 
 
+@pytest.mark.matrix
 def test_savepoints(db, kafka, sink):
     db.sql("""
         BEGIN;
@@ -61,6 +62,7 @@ def test_an_event_alone_in_a_subtransaction_wakes_the_relay_too(db, kafka, sink)
         db.pg.reload()
 
 
+@pytest.mark.matrix
 def test_prepared_transactions_leave_with_commit_prepared(db, kafka, sink):
     db.sql("BEGIN; SELECT outbox.add_event('k', 'x', '1'); PREPARE TRANSACTION 'one'")
     db.sql("BEGIN; SELECT outbox.add_event('k', 'x', '2'); PREPARE TRANSACTION 'two'")
