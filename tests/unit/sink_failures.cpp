@@ -88,6 +88,36 @@ TEST(Failures, PurgeReportsWhatIsInFlightAsUnknown) {
     EXPECT_EQ(count(reports, Verdict::unknown) + count(reports, Verdict::unsent), 10u);
 }
 
+TEST(Failures, WhatIsRecalledHasNotLeftAndWhatHasLeftIsAcknowledged) {
+    MockCluster mock;
+    mock.topic("t", 1);
+    core::SinkOptions options = options_for(mock.bootstrap());
+    options.properties.emplace_back("batch.num.messages", "10");
+    const auto sink = sink::make_kafka(options);
+    ASSERT_EQ(send(*sink, OwnEvent("k", "first").event), Accept::queued);
+    sink->flush();
+    ASSERT_EQ(wait_for(*sink, 1).size(), 1u);
+    rd_kafka_mock_broker_set_rtt(mock.get(), 1, 500);
+    rd_kafka_mock_broker_push_request_error_rtts(mock.get(), 1, 0, 1, RD_KAFKA_RESP_ERR_NO_ERROR, 0);
+    for (std::uint32_t i = 0; i < 1000; i++) ASSERT_EQ(send(*sink, OwnEvent("k", "v").event, i), Accept::queued);
+    sink->flush();
+    std::size_t left = 1;
+    ASSERT_TRUE(eventually(*sink, [&] {
+        return rd_kafka_mock_broker_error_stack_cnt(mock.get(), 1, 0, &left) == RD_KAFKA_RESP_ERR_NO_ERROR && left == 0;
+    }));
+    sink->recall();
+    Refusal why;
+    EXPECT_EQ(send(*sink, OwnEvent("k", "v").event, 0, why), Accept::refused);
+    const auto reports = wait_for(*sink, 1000, seconds(5));
+    const std::size_t delivered = count(reports, Verdict::delivered);
+    EXPECT_GE(delivered, 10u);
+    EXPECT_LE(delivered, 50u);  // five requests
+    EXPECT_EQ(delivered + count(reports, Verdict::unsent), 1000u);
+    for (const Report& report : reports) EXPECT_EQ(report.verdict == Verdict::delivered, report.tag < delivered);
+    rd_kafka_mock_broker_set_rtt(mock.get(), 1, 0);
+    EXPECT_EQ(consume(mock.bootstrap(), "t", 1).size(), 1 + delivered);
+}
+
 TEST(Failures, CloseIsQuickWhenTheBrokerSaysNothing) {
     const BlackHole hole;
     const auto sink = sink::make_kafka(options_for(hole.bootstrap()));
