@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 
 import pytest
 from harness import checker, env
@@ -123,6 +124,28 @@ def test_a_planned_stop_repeats_nothing_although_the_broker_takes_half_a_second(
             getattr(planned, way)()
     mock.cmd("rtt -1 0")
     each_once(db, mock, "t")
+
+
+@pytest.mark.parametrize("size", [300, 100_000])
+def test_a_relay_that_is_terminated_while_the_broker_hesitates_repeats_nothing(db, kafka, topic, size):
+    """Full requests are on their way, maybe one of them in part, when the stop comes; their acknowledgements come a moment later."""
+    make_sink(db, kafka, topic)
+    for _ in range(scaled(2)):
+        write(db, 1)
+        nothing_pending(db)  # and the relay's connection is there
+        pid = relays(db)[0]
+        kafka.freeze()
+        db.sql("INSERT INTO outbox.events (aggregate_id, event_type, payload) SELECT 'k', 'x', to_json(repeat('x', %s)) FROM generate_series(1, 150)",
+               [size])
+        eventually(lambda: lag(db)[0] == "running", 20, "a batch is under way", interval=0.002)
+        time.sleep(0.2)  # until the connection takes no more
+        db.sql("SELECT pg_terminate_backend(%s)", [pid])
+        time.sleep(0.3)
+        assert relays(db) == [pid], "it waits for what is on its way"
+        kafka.resume()
+        eventually(lambda p=pid: [r for r in relays(db) if r != p], 30, "another relay")
+        nothing_pending(db)
+    each_once(db, kafka, topic)
 
 
 def test_what_has_not_left_when_the_stop_comes_is_not_sent_in_the_meantime(db, mock):
