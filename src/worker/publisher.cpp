@@ -252,12 +252,12 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
                 error_ = "nothing was acknowledged for " + std::to_string(options_.delivery_timeout_ms) + " ms";
             return Ended::outage;
         }
-        if (w.acknowledged > 0) {
-            Clock::time_point stall = last_ack_ + milliseconds(options_.stall_timeout_ms);
-            if (now >= stall - milliseconds(options_.stall_timeout_ms / 2) && is_stuck(w, now >= stall))
-                return Ended::stalled;
-            deadline = std::min(deadline, now < stall ? now + milliseconds(options_.stall_timeout_ms / 4 + 1) : now + milliseconds(50));
-        }
+        // Where nothing at all was acknowledged it may be the whole sink: twice the time, and the sink must say what is wrong.
+        milliseconds patience(options_.stall_timeout_ms * (w.acknowledged > 0 ? 1 : 2));
+        Clock::time_point stall = last_ack_ + patience;
+        if (now >= stall - patience / 2 && is_stuck(w, now >= stall))
+            return Ended::stalled;
+        deadline = std::min(deadline, now < stall ? now + patience / 4 + milliseconds(1) : now + milliseconds(50));
         pg::wait(pg::Wait::delivery, sink().fd(), until(deadline));
     }
 }
@@ -325,8 +325,11 @@ bool Publisher::is_stuck(Work &w, bool overdue)
     if (open == w.fates.end())
         return false;
     std::string to(destination(w.events[static_cast<std::size_t>(open - w.fates.begin())]));
-    if (overdue && sink().answer(to, error_) == sink::Sink::Answer::yes)
+    std::string words;
+    if (overdue && sink().answer(to, words) == sink::Sink::Answer::yes && (w.acknowledged > 0 || !words.empty())) {
+        error_ = words;
         return true;
+    }
     sink().inquire(to);
     return false;
 }
