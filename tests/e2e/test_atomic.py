@@ -100,6 +100,8 @@ def test_no_event_of_an_asynchronous_commit_is_sent_whose_row_is_gone_after_a_cr
     for number in range(WRITERS):
         threads.start(write, number)
     for _ in range(scaled(3)):
+        before = db.value("SELECT batch FROM outbox.lane_progress")
+        eventually(lambda: db.value("SELECT batch FROM outbox.lane_progress") > before, 60, "the relay at work")
         grown = len(acknowledged) + rng.randrange(50, 400)
         eventually(lambda: len(acknowledged) > grown or threads.errors, 60, "more events", interval=0.003)
         killer.immediate_stop()
