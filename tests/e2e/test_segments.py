@@ -16,8 +16,10 @@ class Writers:
     """They keep what they committed, since the log will not: events of a few keys, each with its key's version."""
 
     def __init__(self, db, seed):
-        self.db, self.seed, self.committed, self.lock, self.stopped, self.threads = db, seed, [], threading.Lock(), threading.Event(), Threads()
-        db.sql(f"CREATE TABLE key (key int PRIMARY KEY, version int NOT NULL); INSERT INTO key SELECT g, 0 FROM generate_series(0, {KEYS}) g")
+        self.db, self.seed, self.threads = db, seed, Threads()
+        self.committed, self.lock, self.stopped = [], threading.Lock(), threading.Event()
+        db.sql("CREATE TABLE key (key int PRIMARY KEY, version int NOT NULL);"
+               f" INSERT INTO key SELECT g, 0 FROM generate_series(0, {KEYS}) g")
 
     def start(self):
         for number in range(WRITERS):
