@@ -74,7 +74,7 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
     reasons_.clear();
     stop_by_.reset();
     last_ack_ = Clock::now();
-    Work work{events, fates, gated, arg, {}, {}};
+    Work work{events, fates, gated, arg, {}, {}, {}};
     pg::HoldInterrupts hold;
     try {
         return attempt(work);
@@ -87,16 +87,24 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
 
 Publisher::Result Publisher::attempt(Work &work)
 {
+    auto undecided = [&work] { return std::count(work.fates.begin(), work.fates.end(), Fate::open); };
+    auto before = undecided();
     for (int producers = 0; producers < kProducersPerBatch; producers++) {
         if (pg::termination_requested())
             return Result::stopped;
+        if (auto now = undecided(); now < before) {  // it gets on
+            before = now;
+            producers = 0;
+        }
         Ended ended = send_open(work);
         if (ended == Ended::all_reported)
             return Result::complete;
         // What is in the producer must not come after what is sent next.
         withdraw(work);
-        if (ended == Ended::refused)
+        if (ended == Ended::refused) {
+            defer_closed(work);
             ended = judge_one_by_one(work);
+        }
         else if (ended == Ended::stalled)
             defer_open(work);
         if (ended == Ended::stopped)
@@ -113,6 +121,7 @@ Publisher::Ended Publisher::send_open(Work &w)
 {
     saw_fatal_ = saw_outage_ = false;
     w.suspects.clear();
+    w.closed.clear();
     w.acknowledged = 0;
     sink();  // making a producer may take a second, which is not the sink's
     last_ack_ = Clock::now();
@@ -197,6 +206,9 @@ void Publisher::take_reports(Work &w)
             case Verdict::fatal: saw_fatal_ = true; error_ = sink().describe(r.code); break;
             case Verdict::outage: saw_outage_ = true; error_ = sink().describe(r.code); break;
             case Verdict::retry:
+                if (std::string topic(destination(w.events[r.tag])); !w.closed.contains(topic))
+                    w.closed.emplace(topic, sink().describe(r.code, topic));
+                break;
             case Verdict::poison:
                 w.suspects.push_back(r.tag);
                 suspect_code_ = r.code;
@@ -213,7 +225,7 @@ void Publisher::take_reports(Work &w)
 Publisher::Ended Publisher::after_reports(const Work &w) const
 {
     // A refused request makes a gapless producer fatal too: the refusal is the cause.
-    if (!w.suspects.empty())
+    if (!w.suspects.empty() || !w.closed.empty())
         return Ended::refused;
     if (saw_outage_)
         return Ended::outage;
@@ -280,6 +292,21 @@ void Publisher::withdraw(Work &w)
     close(kCloseLimit);
 }
 
+// It is not the events' fault, so they need not be judged: the batch goes on without any of these topics.
+void Publisher::defer_closed(Work &w)
+{
+    if (w.closed.empty())
+        return;
+    for (std::size_t i = 0; i < w.events.size(); i++) {
+        if (w.fates[i] != Fate::open)
+            continue;
+        auto topic = w.closed.find(destination(w.events[i]));
+        if (topic != w.closed.end() && !w.gate(*this, i))
+            set_aside(w, i, Fate::deferred, topic->second);
+    }
+    w.closed.clear();
+}
+
 // A refused request fails its innocent neighbours too. So each suspect is sent alone; who fails alone is guilty.
 Publisher::Ended Publisher::judge_one_by_one(Work &w)
 {
@@ -306,12 +333,13 @@ Publisher::Ended Publisher::judge_one_by_one(Work &w)
         }
         if (ended == Ended::all_reported)
             continue;
-        std::int32_t code = suspect_code_;
-        std::string reason = ended == Ended::refused ? sink().describe(code) : std::string();
+        std::string reason = ended == Ended::refused ? sink().describe(suspect_code_) : std::string();
         withdraw(w);
         if (ended != Ended::refused)
             return ended;
-        set_aside(w, i, core::verdict_of(code) == Verdict::retry ? Fate::deferred : Fate::dead, std::move(reason));
+        if (w.closed.empty())
+            set_aside(w, i, Fate::dead, std::move(reason));
+        defer_closed(w);
     }
     w.suspects.clear();
     return Ended::new_producer;

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -78,7 +80,8 @@ private:
         GatedFn gated;
         void *arg;
         core::KeyGate held;                   // keys that a dead or deferred event of this batch gates
-        std::vector<std::uint32_t> suspects;  // reported as poison or `retry`: alone or with innocent neighbours
+        std::vector<std::uint32_t> suspects;  // reported as poison: alone or with innocent neighbours
+        std::map<std::string, std::string, std::less<>> closed;  // topics that take nothing for now, and why
         std::size_t acknowledged = 0;         // since the last send_open()
         bool gate(Publisher &p, std::size_t i);
     };
@@ -92,6 +95,7 @@ private:
     Ended judge_one_by_one(Work &w);
     bool is_stuck(Work &w, bool overdue);
     void defer_open(Work &w);
+    void defer_closed(Work &w);
     void set_aside(Work &w, std::size_t i, Fate fate, std::string reason);
     Ended after_reports(const Work &w) const;
 
