@@ -166,7 +166,7 @@ static void decode(Form_pg_attribute attribute, Datum value, bool null, Cell *ce
     }
 }
 
-static void walk_rows(SPITupleTable *table, std::size_t from, std::size_t to, void (*row)(void *, const Cell *), void *arg)
+static void walk_rows(SPITupleTable *table, std::size_t from, std::size_t to, bool (*row)(void *, const Cell *), void *arg)
 {
     Datum values[kMaxColumns];
     bool nulls[kMaxColumns];
@@ -174,15 +174,22 @@ static void walk_rows(SPITupleTable *table, std::size_t from, std::size_t to, vo
     TupleDesc desc = table->tupdesc;
     if (desc->natts > kMaxColumns)
         elog(ERROR, "too many columns");
+    // Large values lie in a TOAST table, which is read under a snapshot; the statement's own is gone, if it had one.
+    bool own_snapshot = !ActiveSnapshotSet();
+    if (own_snapshot)
+        PushActiveSnapshot(GetTransactionSnapshot());
     for (std::size_t i = from; i < to; i++) {
         heap_deform_tuple(table->vals[i], desc, values, nulls);
         for (int c = 0; c < desc->natts; c++)
             decode(TupleDescAttr(desc, c), values[c], nulls[c], &cells[c]);
-        row(arg, cells);
+        if (!row(arg, cells))
+            break;
     }
+    if (own_snapshot)
+        PopActiveSnapshot();
 }
 
-void Rows::walk(void (*row)(void *, const Cell *), void *arg) const
+void Rows::walk(bool (*row)(void *, const Cell *), void *arg) const
 {
     auto *table = static_cast<SPITupleTable *>(table_);
     std::size_t count = count_;
@@ -204,6 +211,7 @@ void Rows::get(std::size_t i, Cell *cells) const
                       auto *c = static_cast<Copy *>(p);
                       for (int k = 0; k < c->columns; k++)
                           c->to[k] = from[k];
+                      return true;
                   },
                   arg);
     });

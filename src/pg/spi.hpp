@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
+#include <type_traits>
 
 namespace outbox::pg {
 
@@ -44,18 +45,27 @@ public:
     void get(std::size_t i, Cell *cells) const;
     std::int64_t number(std::size_t i = 0, int column = 0) const;
 
-    // Calls row(cells) for each; `row` is C++ code that must not throw.
+    // Calls row(cells) for each; `row` is C++ code that must not throw. If it returns something, false ends it: the values of the
+    // rows behind are not even read.
     template <class F>
     void each(F &&row) const
     {
-        walk([](void *p, const Cell *cells) { (*static_cast<F *>(p))(cells); }, &row);
+        walk([](void *p, const Cell *cells) {
+                 if constexpr (std::is_void_v<decltype(row(cells))>) {
+                     (*static_cast<F *>(p))(cells);
+                     return true;
+                 } else {
+                     return (*static_cast<F *>(p))(cells);
+                 }
+             },
+             &row);
     }
 
     void *table_ = nullptr;  // SPITupleTable
     std::size_t count_ = 0;
 
 private:
-    void walk(void (*row)(void *, const Cell *), void *arg) const;
+    void walk(bool (*row)(void *, const Cell *), void *arg) const;
 };
 
 // A statement, planned at its first run in this process and again only when PostgreSQL says so.

@@ -61,6 +61,13 @@ struct Log::Reading {
 
     bool full() const { return batch.events.size() >= limits.events || bytes >= limits.bytes; }
     std::size_t room() const { return limits.events - std::min(limits.events, batch.events.size()); }
+    // As many rows as the bytes left allow, by what rows weighed so far.
+    std::size_t next_chunk() const
+    {
+        std::size_t average = batch.events.empty() ? 256 : bytes / batch.events.size() + 1;
+        std::size_t left = limits.bytes - std::min(limits.bytes, bytes);
+        return std::clamp<std::size_t>(left / average + 1, 1, 500);
+    }
 };
 
 void Log::configure(const Lane &lane, const core::EventFilter &filter, std::int64_t floor)
@@ -173,20 +180,21 @@ void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
     r.batch.events.reserve(r.batch.events.size() + rows.size());
     rows.each([&](const Cell *cells) {
         core::Event e = event_of(cells);
-        if ((until_full && r.full()) || (r.cap && e.id > r.cap->position))
-            return;
+        if (r.cap && e.id > r.cap->position)
+            return true;
         r.rows++;
         r.last_id = e.id;
         if (older && !r.batch.snapshot.visible(e.xid))
-            return;
+            return true;
         if (core::lane_of(e.aggregate_id, e.id, lane_.lanes) != lane_.lane || !filter_.matches(e))
-            return;
+            return true;
         if (!r.skip.empty() && r.skip.count(e.id) > 0) {
             r.batch.skipped++;
-            return;
+            return true;
         }
         r.bytes += e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
         r.batch.events.push_back(e);
+        return !(until_full && r.full());
     });
 }
 
@@ -227,18 +235,18 @@ std::vector<std::int64_t> Log::late_ids(Reading &r)
 void Log::read_late(Reading &r)
 {
     std::vector<std::int64_t> ids = late_ids(r);
-    constexpr std::size_t kChunk = 100;
-    std::size_t done = 0;
+    std::size_t done = 0, chunk = 10;
     while (done < ids.size() && !r.full()) {
-        std::size_t n = std::min({kChunk, ids.size() - done, r.room()});
+        std::size_t n = std::min({chunk, ids.size() - done, r.room()});
         auto first = static_cast<std::ptrdiff_t>(r.batch.events.size());
-        std::initializer_list<Param> chunk = {Param::int8s(ids.data() + done, n)};
-        fetch(r, full_look_ ? pg::read_once(("SELECT " + std::string(kColumns) + " FROM outbox.events WHERE id = ANY ($1)").c_str(), chunk)
-                            : by_id_.read(chunk),
+        std::initializer_list<Param> some = {Param::int8s(ids.data() + done, n)};
+        fetch(r, full_look_ ? pg::read_once(("SELECT " + std::string(kColumns) + " FROM outbox.events WHERE id = ANY ($1)").c_str(), some)
+                            : by_id_.read(some),
               false);
         std::sort(r.batch.events.begin() + first, r.batch.events.end(),
                   [](const core::Event &a, const core::Event &b) { return a.id < b.id; });
         done += n;
+        chunk = r.next_chunk();
     }
     r.batch.late = r.batch.events.size();
     r.batch.late_complete = done == ids.size() && ids.size() <= r.limits.events;
@@ -251,8 +259,7 @@ void Log::read_late(Reading &r)
 void Log::read_new(Reading &r)
 {
     std::int64_t from = r.progress.position;
-    constexpr std::size_t kFirst = 100, kMost = 500;
-    std::size_t chunk = kFirst;
+    std::size_t chunk = 100;
     while (!r.full()) {
         std::size_t n = std::min(chunk, std::max<std::size_t>(r.room(), 1));
         r.rows = 0;
@@ -262,10 +269,7 @@ void Log::read_new(Reading &r)
         from = r.last_id;
         if (rows.size() < n || r.rows < rows.size())
             break;  // the end, the cap, or full
-        // The next chunk is as large as the bytes left allow, by what rows weighed so far.
-        std::size_t average = r.batch.events.empty() ? 256 : r.bytes / r.batch.events.size() + 1;
-        std::size_t left = r.limits.bytes - std::min(r.limits.bytes, r.bytes);
-        chunk = std::clamp<std::size_t>(left / average + 1, 1, kMost);
+        chunk = r.next_chunk();
     }
     r.batch.after.position = std::max(r.progress.position, from);
 }

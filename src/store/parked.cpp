@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "core/options.hpp"
 #include "pg/spi.hpp"
 #include "store/rows.hpp"
 
@@ -81,7 +82,12 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
     std::vector<core::Event> events;
     std::vector<std::int64_t> ids;
     events.reserve(rows.size());
-    rows.each([&](const Cell *c) { events.push_back(event_of(c)); });
+    std::size_t bytes = 0;
+    rows.each([&](const Cell *c) {
+        events.push_back(event_of(c));
+        bytes += events.back().payload.size();
+        return bytes < core::kMaxBatchBytes;  // the rest another time
+    });
     for (const core::Event &e : events)
         ids.push_back(e.id);
 
