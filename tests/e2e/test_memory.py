@@ -92,11 +92,11 @@ def test_large_events_that_were_parked_stay_within_it_too(db, kafka, topic):
     make_sink(db, kafka, topic + "-{event_type}")
     kafka.create_topic(f"{topic}-small")
     with bounded(db):
-        backlog(db, 150, LARGEST)
-        eventually(lambda: db.value("SELECT parked FROM outbox.lag") == 150, 60, "every event is parked")
+        backlog(db, 80, LARGEST)
+        eventually(lambda: db.value("SELECT parked FROM outbox.lag") == 80, 60, "every event is parked")
         kafka.create_topic(f"{topic}-large")
         eventually(lambda: db.value("SELECT parked FROM outbox.lag") == 0, 60, "every event is published after all")
-    assert sum(kafka.end_offsets(f"{topic}-large").values()) == 150
+    assert sum(kafka.end_offsets(f"{topic}-large").values()) == 80
 
 
 def test_an_outage_with_a_backlog_takes_no_more_either(db, mock):
