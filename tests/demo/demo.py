@@ -291,13 +291,13 @@ class Demo:
 
     def terminate_relay(self):
         pid = self.relay_in_flight()
-        say(f"           SELECT pg_terminate_backend({pid})  -- the relay, while it publishes")
+        say(f"           SELECT pg_terminate_backend({pid})  -- the relay")
         self.value("SELECT pg_terminate_backend(%s)", pid)
 
     def kill_relay(self, before):
         pid = self.relay_in_flight()
         eventually(lambda: self.reader.end() > before, 10, "the first events of the batch on the topic", interval=0.001)
-        say(f"           kill -9 {pid}  -- the relay, in the middle of its batch. PostgreSQL restarts all its processes after this.")
+        say(f"           kill -9 {pid}  -- the relay, once its batch has begun to arrive. PostgreSQL restarts all its processes after this.")
         mark = self.pg.mark()
         self.pg.signal(pid, signal.SIGKILL)
         # Not before the server has noticed and recovered; stopping it in between is what it takes badly.
