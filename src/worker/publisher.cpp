@@ -16,18 +16,17 @@ namespace {
 
 constexpr milliseconds kStopGrace{2000};          // how long a stop waits for the reports still out (guarantee G4)
 constexpr milliseconds kProducerPause{1000};      // new producers: at most one a second
-constexpr milliseconds kCloseLimit{500};
 constexpr milliseconds kPurgeLimit{1000};
 constexpr milliseconds kPurgeLimitAtStop{200};    // the stop as a whole stays below 3 s
 constexpr int kProducersPerBatch = 5;             // then it is an outage
 
-long until(Clock::time_point t)
+}  // namespace
+
+long Publisher::until(Clock::time_point t)
 {
     auto ms = std::chrono::duration_cast<milliseconds>(t - Clock::now()).count() + 1;
     return static_cast<long>(std::clamp<long long>(ms, 0, 60'000));
 }
-
-}  // namespace
 
 Publisher::Publisher(core::SinkOptions options, std::string wrapper)
     : options_(std::move(options)), wrapper_(std::move(wrapper)), reports_(1024)
@@ -60,10 +59,8 @@ bool Publisher::left_threads_behind() { return sink::producers_alive() > 0; }
 const std::string &Publisher::reason(std::size_t index) const
 {
     static const std::string none;
-    for (const auto &[i, text] : reasons_)
-        if (i == index)
-            return text;
-    return none;
+    auto known = reasons_.find(index);
+    return known == reasons_.end() ? none : known->second;
 }
 
 // ---- a batch --------------------------------------------------------------------------------------------------------------
@@ -179,16 +176,6 @@ Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
     }
 }
 
-// The event leaves the batch; its key's later events wait behind it.
-void Publisher::set_aside(Work &w, std::size_t i, Fate fate, std::string reason)
-{
-    const core::Event &e = w.events[i];
-    w.fates[i] = fate;
-    reasons_.emplace_back(i, std::move(reason));
-    if (fate == Fate::deferred || options_.on_poison == core::OnPoison::hold)
-        w.held.block(destination(e), e.aggregate_id);
-}
-
 void Publisher::take_reports(Work &w)
 {
     for (;;) {
@@ -290,130 +277,6 @@ void Publisher::withdraw(Work &w)
     saw_fatal_ = fatal;
     saw_outage_ = outage;
     close(kCloseLimit);
-}
-
-// It is not the events' fault, so they need not be judged: the batch goes on without any of these topics.
-void Publisher::defer_closed(Work &w)
-{
-    if (w.closed.empty())
-        return;
-    for (std::size_t i = 0; i < w.events.size(); i++) {
-        if (w.fates[i] != Fate::open)
-            continue;
-        auto topic = w.closed.find(destination(w.events[i]));
-        if (topic != w.closed.end() && !w.gate(*this, i))
-            set_aside(w, i, Fate::deferred, topic->second);
-    }
-    w.closed.clear();
-}
-
-// A refused request fails its innocent neighbours too. So each suspect is sent alone; who fails alone is guilty.
-Publisher::Ended Publisher::judge_one_by_one(Work &w)
-{
-    std::vector<std::uint32_t> suspects;
-    suspects.swap(w.suspects);
-    if (suspects.empty())
-        return Ended::new_producer;
-    std::sort(suspects.begin(), suspects.end());
-    // An earlier event of a suspect's key that another request took down with it goes first.
-    core::KeyGate keys;
-    for (std::uint32_t i : suspects)
-        keys.block(destination(w.events[i]), w.events[i].aggregate_id);
-    for (std::uint32_t i = 0; i <= suspects.back(); i++) {
-        bool of_a_key = keys.blocked(destination(w.events[i]), w.events[i].aggregate_id);
-        if (w.fates[i] != Fate::open || (!of_a_key && !std::binary_search(suspects.begin(), suspects.end(), i)) || w.gate(*this, i))
-            continue;
-        w.suspects.clear();
-        saw_fatal_ = saw_outage_ = false;
-        last_ack_ = Clock::now();
-        Ended ended = send_one(w, i);
-        if (ended == Ended::all_reported && w.fates[i] == Fate::open) {
-            sink().flush();
-            ended = await(w, 0);
-        }
-        if (ended == Ended::all_reported)
-            continue;
-        std::string reason = ended == Ended::refused ? sink().describe(suspect_code_) : std::string();
-        withdraw(w);
-        if (ended != Ended::refused)
-            return ended;
-        if (w.closed.empty())
-            set_aside(w, i, Fate::dead, std::move(reason));
-        defer_closed(w);
-    }
-    w.suspects.clear();
-    return Ended::new_producer;
-}
-
-// The rest was acknowledged and these are not. If the sink still answers, it is their topics' or partitions' fault; if it
-// does not, it is an outage, and nobody's fault. The sink is asked in good time, in the background.
-bool Publisher::is_stuck(Work &w, bool overdue)
-{
-    auto open = std::find(w.fates.begin(), w.fates.end(), Fate::open);
-    if (open == w.fates.end())
-        return false;
-    std::string to(destination(w.events[static_cast<std::size_t>(open - w.fates.begin())]));
-    std::string words;
-    if (overdue && sink().answer(to, words) == sink::Sink::Answer::yes && (w.acknowledged > 0 || !words.empty())) {
-        error_ = words;
-        return true;
-    }
-    sink().inquire(to);
-    return false;
-}
-
-// Stuck events are set aside and sent again by a producer of their own.
-void Publisher::defer_open(Work &w)
-{
-    std::string why = "not acknowledged within " + std::to_string(options_.stall_timeout_ms) + " ms" + (error_.empty() ? "" : ": " + error_);
-    for (std::size_t i = 0; i < w.events.size(); i++)
-        if (w.fates[i] == Fate::open && !w.gate(*this, i))
-            set_aside(w, i, Fate::deferred, why);
-}
-
-// ---- the probe --------------------------------------------------------------------------------------------------------------
-
-void Publisher::probe(const core::Event &event)
-{
-    sink::Refusal why;
-    Accept accepted = sink().send(event, 0, why);
-    probing_ = accepted == Accept::queued;
-    probe_refused_ = accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry);
-    if (!probing_)
-        error_ = why.reason;
-    sink().flush();
-}
-
-Publisher::Probe Publisher::probe_result()
-{
-    if (!probing_)
-        return probe_refused_ ? Probe::suspect : Probe::failed;
-    std::size_t n = sink().collect(reports_);
-    std::string seen = sink().last_error();
-    if (!seen.empty())
-        error_ = seen;
-    if (n == 0 && !sink().fatal())
-        return Probe::waiting;
-    probing_ = false;
-    if (n > 0 && reports_[0].verdict == Verdict::delivered)
-        return Probe::delivered;
-    bool events_fault = n > 0 && (reports_[0].verdict == Verdict::poison || reports_[0].verdict == Verdict::retry);
-    if (n > 0)
-        error_ = sink().describe(reports_[0].code);
-    close(kCloseLimit);
-    return events_fault ? Probe::suspect : Probe::failed;
-}
-
-Publisher::Probe Publisher::end_probe(milliseconds grace)
-{
-    Clock::time_point limit = Clock::now() + grace;
-    sink().recall();
-    Probe result = probe_result();
-    while (result == Probe::waiting && Clock::now() < limit) {
-        pg::wait(pg::Wait::delivery, sink_->fd(), until(limit));
-        result = probe_result();
-    }
-    return result;
 }
 
 }  // namespace outbox::worker

@@ -1,5 +1,6 @@
 // Sends a batch through a sink and waits for the reports, keeping each key's order by prevention. Knows deadlines and
-// producers; knows nothing of lanes, progress or SQL.
+// producers; knows nothing of lanes, progress or SQL. publisher.cpp sends and waits, publisher_judge.cpp decides what becomes of
+// what was not taken, publisher_probe.cpp has the probe of a sink that is down.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/event.hpp"
@@ -68,6 +70,8 @@ public:
     static bool left_threads_behind();
 
 private:
+    static constexpr std::chrono::milliseconds kCloseLimit{500};
+    static long until(Clock::time_point t);  // in milliseconds, for pg::wait
     using GatedFn = bool (*)(void *, const core::Event &);
     enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled };
 
@@ -105,7 +109,7 @@ private:
     Clock::time_point made_at_{}, last_ack_{};
     std::optional<Clock::time_point> stop_by_;
     std::vector<sink::Report> reports_;
-    std::vector<std::pair<std::size_t, std::string>> reasons_;
+    std::unordered_map<std::size_t, std::string> reasons_;
     std::int32_t suspect_code_ = 0;
     bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false;
     std::string error_;

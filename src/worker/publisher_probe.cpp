@@ -1,0 +1,54 @@
+// The probe of a sink that is down: one event that stays in the producer with no time limit.
+#include "pg/wait.hpp"
+#include "worker/publisher.hpp"
+
+namespace outbox::worker {
+
+using core::Verdict;
+using sink::Accept;
+using std::chrono::milliseconds;
+
+void Publisher::probe(const core::Event &event)
+{
+    sink::Refusal why;
+    Accept accepted = sink().send(event, 0, why);
+    probing_ = accepted == Accept::queued;
+    probe_refused_ = accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry);
+    if (!probing_)
+        error_ = why.reason;
+    sink().flush();
+}
+
+Publisher::Probe Publisher::probe_result()
+{
+    if (!probing_)
+        return probe_refused_ ? Probe::suspect : Probe::failed;
+    std::size_t n = sink().collect(reports_);
+    std::string seen = sink().last_error();
+    if (!seen.empty())
+        error_ = seen;
+    if (n == 0 && !sink().fatal())
+        return Probe::waiting;
+    probing_ = false;
+    if (n > 0 && reports_[0].verdict == Verdict::delivered)
+        return Probe::delivered;
+    bool events_fault = n > 0 && (reports_[0].verdict == Verdict::poison || reports_[0].verdict == Verdict::retry);
+    if (n > 0)
+        error_ = sink().describe(reports_[0].code);
+    close(kCloseLimit);
+    return events_fault ? Probe::suspect : Probe::failed;
+}
+
+Publisher::Probe Publisher::end_probe(milliseconds grace)
+{
+    Clock::time_point limit = Clock::now() + grace;
+    sink().recall();
+    Probe result = probe_result();
+    while (result == Probe::waiting && Clock::now() < limit) {
+        pg::wait(pg::Wait::delivery, sink_->fd(), until(limit));
+        result = probe_result();
+    }
+    return result;
+}
+
+}  // namespace outbox::worker
