@@ -26,9 +26,9 @@ if [ -z "$pg" ]; then
 fi
 
 missing=()
-# clang and llvm come with postgresql-server-dev, in the version that its bitcode wants.
+# The clang and llvm that the bitcode wants come with postgresql-server-dev; clang and libclang-rt-dev are for the fuzzers.
 for p in g++ make cmake ccache git pkg-config "postgresql-$pg" "postgresql-server-dev-$pg" "postgresql-$pg-pgtap" librdkafka-dev \
-         libcurl4-openssl-dev libgtest-dev kcat python3-venv default-jre-headless maven debootstrap debian-archive-keyring \
+         libcurl4-openssl-dev libgtest-dev clang libclang-rt-dev kcat python3-venv default-jre-headless maven debootstrap debian-archive-keyring \
          util-linux ca-certificates; do
     installed "$p" || missing+=("$p")
 done

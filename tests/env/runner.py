@@ -19,12 +19,14 @@ sys.path.insert(0, str(REPO / "tests/e2e"))
 from harness import env  # noqa: E402
 from harness.postgres import Postgres  # noqa: E402
 
-LEGS = ["build", "lint", "unit", "sanitize", "werror", "regress", "pgtap", "e2e"]
+LEGS = ["build", "lint", "unit", "sanitize", "threads", "fuzz", "werror", "regress", "pgtap", "e2e"]
 HELP = """legs:
   build     the extension, for every PostgreSQL version and flavour that the other legs use
   lint      tests/lint/*: executables that print `ok name` or `not ok name`
   unit      tests/unit: GoogleTest, through CMake and ctest
   sanitize  the same, with AddressSanitizer and UndefinedBehaviourSanitizer
+  threads   the same for the sink, with ThreadSanitizer
+  fuzz      tests/fuzz: libFuzzer, half a minute in all (times T), on the corpus and on what it finds
   werror    what includes the server's headers, with -Wall -Wextra -Werror
   regress   make installcheck: pg_regress and the isolation specs, on every PostgreSQL
   pgtap     tests/pgtap/*.sql, on every PostgreSQL
@@ -138,7 +140,17 @@ class Runner:
     def sanitize(self, leg):
         self._cmake(leg, "sanitize", ["-DOUTBOX_SANITIZE=address,undefined"])
 
-    def _cmake(self, leg, name, options):
+    def threads(self, leg):
+        self._cmake(leg, "threads", ["-DOUTBOX_SANITIZE=thread"], tests="^sink")
+
+    def fuzz(self, leg):
+        if not shutil.which("clang++"):
+            leg.skip("fuzz", "no clang++ (packages clang and libclang-rt-dev)")
+            return
+        seconds = round(6 * float(os.environ.get("T") or 1))
+        self._cmake(leg, "fuzz", ["-DOUTBOX_FUZZ=ON", "-DOUTBOX_TESTS=OFF", "-DCMAKE_CXX_COMPILER=clang++", f"-DOUTBOX_FUZZ_SECONDS={seconds}"])
+
+    def _cmake(self, leg, name, options, tests="."):
         if not (REPO / "CMakeLists.txt").exists() or not any((REPO / "tests/unit").glob("*.cpp")):
             return
         with lock(f"cmake-{name}"):
@@ -151,7 +163,7 @@ class Runner:
                     return
             report = build / "junit.xml"
             report.unlink(missing_ok=True)
-            done = run(["ctest", "--test-dir", build, "-j2", "--timeout", "300", "--output-on-failure", "--output-junit", report])
+            done = run(["ctest", "--test-dir", build, "-j2", "-R", tests, "--timeout", "300", "--output-on-failure", "--output-junit", report])
             self._junit(leg, report)
             if leg.failures:
                 print(env.tail(done.stdout, 120))

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 // The producer id is asked for as soon as a broker is there; a cluster that refuses it says so within this time.
 constexpr milliseconds kProducerIdPause{300};
 // A cluster that cannot tell of rights (and librdkafka's mock) leaves the question without an answer.
-constexpr int kRightsMs = 2000;
+[[maybe_unused]] constexpr int kRightsMs = 2000;
 // After one broker has failed for good, others of the list get so long.
 constexpr milliseconds kGrace{1000};
 
