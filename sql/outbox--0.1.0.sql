@@ -743,7 +743,7 @@ COMMENT ON VIEW outbox.health IS 'A row per check: what is wrong, and what to do
 
 CREATE FUNCTION outbox.wake() RETURNS void
     LANGUAGE c VOLATILE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_wake';
-COMMENT ON FUNCTION outbox.wake() IS 'Wakes this database''s relays when the transaction commits';
+COMMENT ON FUNCTION outbox.wake() IS 'This database''s relays look again at what is parked when the transaction commits';
 
 CREATE FUNCTION outbox.known_sink(sink text) RETURNS integer
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -84,7 +84,7 @@ PGDLLEXPORT Datum outbox_foreign_home(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(outbox_wake);
 PGDLLEXPORT Datum outbox_wake(PG_FUNCTION_ARGS)
 {
-    pg::wake_at_commit();
+    pg::sinks_changed_at_commit();
     PG_RETURN_VOID();
 }
 

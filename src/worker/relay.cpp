@@ -82,6 +82,7 @@ Relay::Next Relay::publish_pass()
 {
     if (Clock::now() - full_look_at_ > kFullLook) {
         log_.restart();
+        loaded_ = false;  // and the sink and what is parked: COMMIT PREPARED tells nobody what changed
         full_look_at_ = Clock::now();
     }
     pg::Transaction transaction;
