@@ -36,6 +36,7 @@ struct SinkOptions {
     // Not options, but what a sink must know; filled by the relay.
     std::string database, sink;
     int lane = 0;
+    bool gapless = true;  // false at a fault point alone: a test shows what it is there for
 
     // Properties of the client library, canonical names (dots), server's first, then user mapping's.
     std::vector<std::pair<std::string, std::string>> properties;

@@ -5,6 +5,7 @@
 
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
+#include "state/faults.hpp"
 
 namespace outbox::worker {
 
@@ -40,7 +41,9 @@ sink::Sink &Publisher::sink()
     if (sink_ == nullptr) {
         while (Clock::now() < made_at_ + kProducerPause && !pg::termination_requested())
             pg::wait(pg::Wait::delivery, -1, until(made_at_ + kProducerPause));
-        sink_ = sink::make_kafka(options_);
+        core::SinkOptions options = options_;
+        options.gapless = !fault("overtaking");
+        sink_ = sink::make_kafka(options);
         made_at_ = Clock::now();
     }
     return *sink_;
@@ -266,7 +269,8 @@ void Publisher::withdraw(Work &w)
 {
     if (sink_ == nullptr)
         return;
-    sink_->purge();
+    if (!fault("overtaking"))
+        sink_->purge();
     Clock::time_point limit = Clock::now() + (stop_by_ ? kPurgeLimitAtStop : kPurgeLimit);
     bool fatal = saw_fatal_, outage = saw_outage_;
     while (sink_->outstanding() > 0 && Clock::now() < limit) {

@@ -109,7 +109,7 @@ Conf make_conf(const core::SinkOptions& options) {
 
     // What the guarantees stand on.
     set(conf.get(), "enable.idempotence", "true", secrets);
-    set(conf.get(), "enable.gapless.guarantee", "true", secrets);
+    set(conf.get(), "enable.gapless.guarantee", options.gapless ? "true" : "false", secrets);
     set(conf.get(), "acks", "all", secrets);
     set(conf.get(), "message.timeout.ms", "0", secrets);
     set(conf.get(), "log.queue", "true", secrets);

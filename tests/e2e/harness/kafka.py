@@ -11,8 +11,8 @@ import uuid
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (AclBinding, AclOperation, AclPermissionType, AdminClient, ConfigResource, NewPartitions,
-                                   NewTopic, ResourcePatternType, ResourceType)
+from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient, ConfigResource,
+                                   NewPartitions, NewTopic, ResourcePatternType, ResourceType)
 
 from . import env
 from .wait import eventually
@@ -102,6 +102,12 @@ class Cluster:
         rule = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*",
                           AclOperation[operation], AclPermissionType.ALLOW)
         self._done(self.admin().create_acls([rule]))
+
+    def disallow(self, user, topic):
+        """Takes back what allow() gave."""
+        rule = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", None, AclOperation.ANY,
+                                AclPermissionType.ANY)
+        self._done(self.admin().delete_acls([rule]))
 
     def topics(self):
         return {t for t in self.admin().list_topics(timeout=10).topics if not t.startswith("__")}
