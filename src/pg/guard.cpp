@@ -4,6 +4,7 @@
 #include <new>
 
 #include "pg/postgres.hpp"
+#include "state/faults.hpp"
 
 namespace outbox::pg {
 
@@ -23,6 +24,8 @@ __attribute__((noinline)) static ErrorData *run(void (*fn)(void *), void *arg)
     ErrorData *volatile error = nullptr;
     PG_TRY();
     {
+        if (fault_at("call"))
+            ereport(ERROR, errmsg("a fault of the test"));
         fn(arg);
     }
     PG_CATCH();

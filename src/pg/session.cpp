@@ -117,11 +117,10 @@ ReadView::ReadView()
 
 ReadView::~ReadView()
 {
-    // After an error the transaction's abort has popped it, or will.
-    call([] {
-        if (ActiveSnapshotSet() && !IsAbortedTransactionBlockState())
-            PopActiveSnapshot();
-    });
+    // After an error the transaction's abort has popped it, or will. Without a guard: this raises no error, and out of a
+    // destructor none could be thrown.
+    if (ActiveSnapshotSet() && !IsAbortedTransactionBlockState())
+        PopActiveSnapshot();
 }
 
 const char *snapshot_text()

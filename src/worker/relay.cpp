@@ -28,15 +28,14 @@ void Relay::run()
 {
     pg::make_commits_durable();
     for (;;) {
-        Next next = Next::wait;
         try {
-            next = step();
+            Next next = step();
+            if (next == Next::end)
+                return;
+            sleep(next);
         } catch (const std::exception &error) {
             failed(error.what());
         }
-        if (next == Next::end)
-            return;
-        sleep(next);
     }
 }
 
@@ -243,6 +242,7 @@ void run_relay(int slot)
         if (foreign_threads)
             pg::leave_at_once();
     });
+    count_faults_here();
     the_relay->run();
 }
 
