@@ -142,13 +142,22 @@ COMMENT ON COLUMN outbox.sinks.epoch IS 'Counts the sets of lanes';
 COMMENT ON COLUMN outbox.sinks.lanes IS 'Number of lanes in force; the server''s option `lanes` may be ahead of it';
 COMMENT ON COLUMN outbox.sinks.floor IS 'Events up to this id are never late: they carry another cluster''s transaction ids';
 
+-- The homes that servers of this database have had here. No dump has it, and no subscriber: a server with one of these homes
+-- in a cluster of another system identifier came with the files of the database, as pg_upgrade carries them over.
+CREATE TABLE outbox.homes (home text PRIMARY KEY);
+COMMENT ON TABLE outbox.homes IS 'What the option `home` of this database''s sinks has been; not in dumps, so it tells pg_upgrade from a restore';
+CREATE FUNCTION outbox.skip_row() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RETURN NULL; END $$;
+COMMENT ON FUNCTION outbox.skip_row() IS 'Leaves out what logical replication brings';
+CREATE TRIGGER skip_row BEFORE INSERT OR UPDATE OR DELETE ON outbox.homes FOR EACH ROW EXECUTE FUNCTION outbox.skip_row();
+ALTER TABLE outbox.homes ENABLE REPLICA TRIGGER skip_row;
+
 -- A lane is a row that is locked and never updated.
 CREATE TABLE outbox.lanes (
     sink_id integer NOT NULL,
     lane    integer NOT NULL,
     epoch   integer NOT NULL,
     lanes   integer NOT NULL,
-    maker   xid8    NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
     PRIMARY KEY (sink_id, lane)
 );
 COMMENT ON TABLE outbox.lanes IS 'A lane of a sink: relays lock the row while they publish, and never update it';
@@ -731,7 +740,7 @@ SELECT 'triggers', pg_catalog.count(*) = 0,
 FROM (
     SELECT pg_catalog.format('trigger %s on %s', t.tgname, o.relname) AS what
     FROM ours o JOIN pg_catalog.pg_trigger t ON t.tgrelid = o.oid
-    WHERE NOT t.tgisinternal AND t.tgname NOT IN ('check_event', 'check_scheduled', 'refuse_truncate', 'restore_segment')
+    WHERE NOT t.tgisinternal AND t.tgname NOT IN ('check_event', 'check_scheduled', 'refuse_truncate', 'restore_segment', 'skip_row')
     UNION ALL
     SELECT pg_catalog.format('TRIGGER on %s for %s', o.relname, a.grantee::pg_catalog.regrole)
     FROM ours o, pg_catalog.aclexplode(o.relacl) a WHERE a.privilege_type = 'TRIGGER' AND a.grantee <> o.relowner) x;
@@ -926,14 +935,14 @@ END $do$;
 -- Dumps
 -- =====================================================================================================================
 
--- Each partition: the parent alone dumps nothing.
+-- Each partition: the parent alone dumps nothing. Not outbox.homes.
 DO LANGUAGE plpgsql $do$
 DECLARE
     relation pg_catalog.regclass;
 BEGIN
     FOR relation IN
         SELECT c.oid FROM pg_catalog.pg_class c
-        WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind IN ('r', 'S') ORDER BY c.oid
+        WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind IN ('r', 'S') AND c.relname <> 'homes' ORDER BY c.oid
     LOOP
         PERFORM pg_catalog.pg_extension_config_dump(relation, '');
     END LOOP;

@@ -193,8 +193,6 @@ PGDLLEXPORT Datum outbox_on_sink_ddl(PG_FUNCTION_ARGS)
     if (!CALLED_AS_EVENT_TRIGGER(fcinfo))
         ereport(ERROR, errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED), errmsg("outbox.on_sink_ddl is an event trigger function"));
     auto *trigger = reinterpret_cast<EventTriggerData *>(fcinfo->context);
-    if (pg::altering_server())
-        PG_RETURN_NULL();  // the option `home`, set by ourselves
     if (strcmp(trigger->event, "ddl_command_start") == 0)
         on_drop_start(trigger->parsetree);
     else if (strcmp(trigger->event, "sql_drop") == 0)

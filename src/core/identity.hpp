@@ -25,6 +25,13 @@ inline Home parse_home(std::string_view text)
     return home;
 }
 
+// Only the cluster is another one: so it is after pg_upgrade, which keeps the databases' oids, and in many a restored copy.
+inline bool another_cluster_only(std::string_view home, std::string_view here)
+{
+    Home theirs = parse_home(home), ours = parse_home(here);
+    return theirs.system != ours.system && theirs.database == ours.database && theirs.instance == ours.instance;
+}
+
 // Empty: the sink is at home here. Otherwise why it is not, for outbox.lag and outbox.health.
 inline std::string foreign_home(std::string_view home, std::string_view here)
 {

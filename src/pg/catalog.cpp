@@ -30,27 +30,19 @@ static void say(int level, const std::string &message, const std::string &hint)
 void notice(const std::string &message, const std::string &hint) { say(NOTICE, message, hint); }
 void warning(const std::string &message, const std::string &hint) { say(WARNING, message, hint); }
 
-static bool altering;
-bool altering_server() { return altering; }
-
-void alter_server_option(const std::string &server, const char *action, const char *option, const std::string &value)
+// Not by SQL: no event trigger fires, ours or anybody's, and a worker has no portal that a command could run in.
+void set_server_option(const std::string &server, bool had_one, const char *option, const std::string &value)
 {
     const char *name = server.c_str();
     const char *text = value.c_str();
-    altering = true;
-    try {
-        call([=] {
-            StringInfoData sql;
-            initStringInfo(&sql);
-            appendStringInfo(&sql, "ALTER SERVER %s OPTIONS (%s %s %s)", quote_identifier(name), action, option, quote_literal_cstr(text));
-            if (SPI_execute(sql.data, false, 0) != SPI_OK_UTILITY)
-                elog(ERROR, "\"%s\" failed", sql.data);
-        });
-    } catch (...) {
-        altering = false;
-        throw;
-    }
-    altering = false;
+    call([=] {
+        auto *statement = makeNode(AlterForeignServerStmt);
+        statement->servername = pstrdup(name);
+        statement->options = list_make1(makeDefElemExtended(nullptr, pstrdup(option), reinterpret_cast<Node *>(makeString(pstrdup(text))),
+                                                            had_one ? DEFELEM_SET : DEFELEM_ADD, -1));
+        AlterForeignServer(statement);
+        CommandCounterIncrement();
+    });
 }
 
 Spi::Spi()

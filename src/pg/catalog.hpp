@@ -14,9 +14,8 @@ int sqlstate(const char *five_characters);
 void notice(const std::string &message, const std::string &hint);
 void warning(const std::string &message, const std::string &hint);
 
-// ALTER SERVER name OPTIONS (ADD|SET option 'value'), without our own event trigger taking notice.
-void alter_server_option(const std::string &server, const char *action, const char *option, const std::string &value);
-bool altering_server();  // inside of that
+// ALTER SERVER server OPTIONS (SET option 'value'), or ADD if it had none, without any event trigger taking notice.
+void set_server_option(const std::string &server, bool had_one, const char *option, const std::string &value);
 
 // SPI for code that runs in a client's backend. Not needed inside a Transaction. If an exception passes through, the
 // error that it becomes cleans up.

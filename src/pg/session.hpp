@@ -13,7 +13,7 @@ void connect(Oid database);
 void connect_nowhere();  // shared catalogs only (the launcher)
 
 Oid my_database();
-const char *my_database_name();  // lives until the process ends
+const char *my_database_name();  // lives until the process ends; the first call in a transaction
 
 // One transaction. The destructor aborts what was not committed.
 class Transaction {

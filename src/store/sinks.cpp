@@ -42,9 +42,15 @@ static std::vector<std::array<std::string, columns>> texts(const pg::Rows &rows)
 
 // ---- DDL ----------------------------------------------------------------------------------------------------------------
 
-static void adopt_home(const std::string &server)
+static void set_home(const std::string &server, bool had_one)
 {
-    pg::alter_server_option(server, "ADD", "home", home());
+    pg::set_server_option(server, had_one, "home", home());
+}
+
+static void remember_home()
+{
+    pg::run_once("INSERT INTO outbox.homes SELECT DISTINCT home FROM outbox.servers WHERE home = $1 ON CONFLICT DO NOTHING",
+                 {Param::text(home())});
 }
 
 static void make_lanes(std::int32_t sink_id, std::int32_t epoch, std::int32_t lanes)
@@ -85,7 +91,8 @@ void reconcile()
 {
     // New servers get our identity before anything else: a dump carries it along.
     for (auto &row : texts<1>(pg::run_once("SELECT name FROM outbox.servers WHERE home IS NULL")))
-        adopt_home(row[0]);
+        set_home(row[0], false);
+    remember_home();
 
     std::string here = home();
     auto fresh = pg::run_once("SELECT v.name, v.lanes, v.start = 'latest', s.dropped_at IS NOT NULL FROM outbox.servers v"
@@ -106,6 +113,22 @@ void reconcile()
     }
     pg::run_once("UPDATE outbox.sinks s SET dropped_at = pg_catalog.clock_timestamp()"
                  " WHERE dropped_at IS NULL AND NOT EXISTS (SELECT FROM outbox.servers v WHERE v.name = s.name)");
+}
+
+std::size_t adopt_after_upgrade()
+{
+    std::string here = home();
+    std::size_t adopted = 0;
+    for (auto &row : texts<2>(pg::run_once("SELECT v.name, v.home FROM outbox.servers v JOIN outbox.homes h USING (home) WHERE v.home <> $1",
+                                           {Param::text(here)}))) {
+        if (!core::another_cluster_only(row[1], here))
+            continue;
+        set_home(row[0], true);
+        adopted++;
+    }
+    if (adopted > 0)
+        remember_home();
+    return adopted;
 }
 
 static void forget_by_id(std::int32_t sink_id)
@@ -189,7 +212,8 @@ void resume(std::string_view sink)
     server.get(0, c);
     bool foreign = c[0].null || c[0].bytes != home();
     if (foreign)
-        pg::alter_server_option(std::string(sink), c[0].null ? "ADD" : "SET", "home", home());
+        set_home(std::string(sink), !c[0].null);
+    remember_home();
     if (pg::run_once("SELECT 1 FROM outbox.sinks WHERE name = $1 AND dropped_at IS NULL", {Param::text(sink)}).size() == 0)
         reconcile();
     else if (foreign)

@@ -48,6 +48,9 @@ struct LaneId {
     std::int32_t sink_id = 0;
     std::int32_t lane = 0;
 };
+// After pg_upgrade, which changes the cluster's identity and nothing else: makes servers at home that were at home here before.
+// Returns how many.
+std::size_t adopt_after_upgrade();
 // The lanes that should have a relay.
 std::vector<LaneId> wanted_lanes();
 

@@ -285,6 +285,19 @@ class Postgres:
             (copy.data / "standby.signal").touch()
         return copy
 
+    def upgrade(self, to):
+        """pg_upgrade of this stopped server's data into `to`, a new server that was never started."""
+        where = to.dir / "upgrade"
+        where.mkdir()
+        if env.IS_ROOT:
+            os.chown(where, *env.identity())
+        done = subprocess.run(
+            env.command(["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", to.inner(where), to.bin("pg_upgrade"), "-U", "postgres",
+                         "-b", os.path.dirname(self.bin("postgres")), "-B", os.path.dirname(to.bin("postgres")),
+                         "-d", self.inner(self.data), "-D", to.inner(to.data), "-p", self.port, "-P", to.port], to.root),
+            capture_output=True, text=True, timeout=300, env=to._environ())
+        assert done.returncode == 0, f"pg_upgrade gave {done.returncode}:\n{done.stdout}{done.stderr}"
+
     def promote(self, timeout=30):
         self.sql("SELECT pg_promote(true, %s)", [timeout])
 
