@@ -1,7 +1,9 @@
 #include "worker/publisher.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
+#include <utility>
 
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
@@ -99,10 +101,14 @@ Publisher::Result Publisher::attempt(Work &work)
         Ended ended = send_open(work);
         if (ended == Ended::all_reported)
             return Result::complete;
+        if (ended == Ended::new_producer && !std::exchange(work.told, true))
+            tell();
         // What is in the producer must not come after what is sent next.
         withdraw(work);
         if (ended == Ended::refused) {
             defer_closed(work);
+            if (core::worth_another_try(suspect_code_) && !std::exchange(work.tried_again, true))
+                continue;
             ended = judge_one_by_one(work);
         }
         else if (ended == Ended::stalled)
@@ -116,10 +122,18 @@ Publisher::Result Publisher::attempt(Work &work)
     return Result::outage;
 }
 
+void Publisher::tell() const
+{
+    char line[400];
+    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d makes a new producer: %s", options_.sink.c_str(), options_.lane, error_.c_str());
+    pg::log(pg::Level::info, line);
+}
+
 // Sends what is open, in order. Whatever an earlier attempt left undelivered goes out again before anything newer of its key.
 Publisher::Ended Publisher::send_open(Work &w)
 {
     saw_fatal_ = saw_outage_ = false;
+    suspect_code_ = 0;
     w.suspects.clear();
     w.closed.clear();
     w.acknowledged = 0;
@@ -208,8 +222,12 @@ void Publisher::take_reports(Work &w)
         if (n < reports_.size())
             break;
     }
-    if (sink().fatal())
-        saw_fatal_ = true;
+    if (sink().fatal()) {
+        // A cluster that admits no idempotent producer would refuse the next one, too.
+        if (!saw_outage_ && !saw_fatal_)
+            error_ = sink().last_error();
+        (core::verdict_of(sink().fatal_code()) == Verdict::outage ? saw_outage_ : saw_fatal_) = true;
+    }
 }
 
 Publisher::Ended Publisher::after_reports(const Work &w) const

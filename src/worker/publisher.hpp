@@ -87,10 +87,13 @@ private:
         std::vector<std::uint32_t> suspects;  // reported as poison: alone or with innocent neighbours
         std::map<std::string, std::string, std::less<>> closed;  // topics that take nothing for now, and why
         std::size_t acknowledged = 0;         // since the last send_open()
+        bool tried_again = false;             // after a refusal that need not be the events' fault
+        bool told = false;                    // of a new producer
         bool gate(Publisher &p, std::size_t i);
     };
 
     Result attempt(Work &work);
+    void tell() const;
     Ended send_open(Work &w);
     Ended send_one(Work &w, std::size_t i);
     Ended await(Work &w, std::size_t leave);

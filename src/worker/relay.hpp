@@ -36,6 +36,7 @@ private:
     Next publish_pass();
     Next probe_pass();
     void record_probe();
+    void up_again();
     void settle_probe(std::chrono::milliseconds grace);
     void hold_for_test();
     void make_durable(const store::Batch &batch);

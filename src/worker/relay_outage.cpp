@@ -36,7 +36,9 @@ Relay::Next Relay::probe_pass()
         if (batch.events.empty()) {
             skip_ahead(batch);
             transaction.commit();
-            down_ = batch.more;
+            if (batch.more)
+                return Next::again;
+            up_again();  // the probe that ended when the options were read again was the last event
             return Next::wait;
         }
         make_durable(batch);
@@ -57,14 +59,18 @@ Relay::Next Relay::probe_pass()
     case Publisher::Probe::suspect: break;
     case Publisher::Probe::delivered: record_probe();
     }
+    up_again();
+    return Next::again;
+}
+
+void Relay::up_again()
+{
     down_ = false;
     backoff_.reset();
     char line[200];
     snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is up again", config_.name.c_str(), lane_.lane);
     pg::log(pg::Level::info, line);
-    error_.clear();
-    shared::set_error(nullptr);
-    return Next::again;
+    clear_error();
 }
 
 // Gives the probe a moment to be acknowledged before its producer is given up.
