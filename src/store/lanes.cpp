@@ -61,6 +61,12 @@ bool claim(const Lane &lane, const Progress &progress, bool capped)
     return rows.number(0, 0) == progress.batch && (rows.number(0, 1) != 0) == capped;
 }
 
+void lock_records()
+{
+    static pg::Statement lock("LOCK TABLE outbox.progress, outbox.parked_events IN ROW EXCLUSIVE MODE");
+    lock.run({});
+}
+
 void record(const Lane &lane, const Progress &p, std::int32_t events)
 {
     static pg::Statement insert(

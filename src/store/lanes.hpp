@@ -44,6 +44,10 @@ bool load_lane(Lane &lane, Progress &progress, std::optional<Cap> &cap);
 // A statement of its own: one that locked the lane and read the progress together would return stale progress.
 bool claim(const Lane &lane, const Progress &progress, bool capped);
 
+// The locks that a record needs. Taken before anything is sent: from then on interrupts are held, and who waits so for a table that
+// somebody has locked can neither be terminated nor let DROP DATABASE go on.
+void lock_records();
+
 // Appends `progress` as the lane's newest row. `events`: how many this batch delivered.
 void record(const Lane &lane, const Progress &progress, std::int32_t events);
 

@@ -101,6 +101,7 @@ Relay::Next Relay::publish_pass()
         loaded_ = false;  // somebody else has the lane, or its progress is not what we know
         return Next::wait;
     }
+    store::lock_records();
     // From the first produce to the record a termination waits: what is acknowledged in time is recorded.
     pg::HoldInterrupts hold;
     if (!fault("not_durable"))
