@@ -15,7 +15,7 @@ from harness import env  # noqa: E402
 from harness import kafka as kafka_module  # noqa: E402
 from harness.kafka import Kafka  # noqa: E402
 from harness.mock import Mock  # noqa: E402
-from harness.postgres import Postgres  # noqa: E402
+from harness.postgres import Database, Postgres  # noqa: E402
 
 LONG = bool(os.environ.get("OUTBOX_LONG"))
 VERSIONS = sorted({15, 17, 18, env.default_version()})
@@ -127,28 +127,6 @@ def make_pg(pg_version):
             errors.append(e)
     if errors:
         raise errors[0]
-
-
-class Database:
-    """One database of a server; the same verbs as the server's."""
-
-    def __init__(self, pg, name):
-        self.pg, self.name = pg, name
-
-    def connect(self, **kw):
-        return self.pg.connect(self.name, **kw)
-
-    def sql(self, query, params=None, **kw):
-        return self.pg.sql(query, params, dbname=self.name, **kw)
-
-    def value(self, query, params=None, **kw):
-        return self.pg.value(query, params, dbname=self.name, **kw)
-
-    def psql(self, sql, **kw):
-        return self.pg.psql(sql, dbname=self.name, **kw)
-
-    def dump(self, *args):
-        return self.pg.pg_dump(self.name, *args)
 
 
 @pytest.fixture

@@ -328,6 +328,15 @@ class Kafka(Cluster):
         self.properties |= properties
         self._write()
 
+    def add_listener(self, name, advertised):
+        """For the next start: a second plain listener, whose port this returns. Clients that come by it are sent to the port `advertised`."""
+        port = env.free_port()
+        self.configure({
+            "listeners": self.properties["listeners"] + f",{name}://127.0.0.1:{port}",
+            "advertised.listeners": self.properties["advertised.listeners"] + f",{name}://127.0.0.1:{advertised}",
+            "listener.security.protocol.map": self.properties["listener.security.protocol.map"] + f",{name}:PLAINTEXT"})
+        return port
+
     def close(self):
         try:
             self.kill()

@@ -13,9 +13,9 @@ from .workload import GONE, Session, Threads, pause
 
 WRITERS, KEYS = 12, 10
 
-SCHEMA = f"""
+SCHEMA = """
     CREATE TABLE key (key int PRIMARY KEY, version int NOT NULL);
-    INSERT INTO key SELECT g, 0 FROM generate_series(0, {KEYS - 1}) g;
+    INSERT INTO key SELECT g, 0 FROM generate_series(0, {last}) g;
 """
 BULK = """
     INSERT INTO outbox.events (aggregate_id, event_type, payload)
@@ -29,12 +29,12 @@ class Load:
     """Twelve writers of ten keys. They lock a key's row, draw ids, and dawdle; a seventh rolls back, a tenth prepares and somebody else
     decides later. One transaction writes `bulk` events at the beginning and commits in the middle, when later ones were published."""
 
-    def __init__(self, db, seed, transactions, bulk):
+    def __init__(self, db, seed, transactions, bulk, keys=KEYS):
         self.db, self.seed, self.bulk = db, seed, bulk
         self.total, self.done = WRITERS * transactions, 0
         self.lock, self.bulk_written, self.bulk_committed = threading.Lock(), threading.Event(), threading.Event()
         self.writers, self.others = Threads(), Threads()
-        db.sql(SCHEMA)
+        db.sql(SCHEMA.format(last=keys - 1))
 
     def start(self):
         self.others.start(self.load_in_bulk)

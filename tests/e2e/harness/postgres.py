@@ -337,3 +337,25 @@ class Postgres:
     def assert_no_crash(self):
         bad = [line for line in self.log_since(self._crashes_expected_up_to).splitlines() if CRASH.search(line)]
         assert not bad, "the server crashed:\n" + "\n".join(bad)
+
+
+class Database:
+    """One database of a server; the same verbs as the server's."""
+
+    def __init__(self, pg, name):
+        self.pg, self.name = pg, name
+
+    def connect(self, **kw):
+        return self.pg.connect(self.name, **kw)
+
+    def sql(self, query, params=None, **kw):
+        return self.pg.sql(query, params, dbname=self.name, **kw)
+
+    def value(self, query, params=None, **kw):
+        return self.pg.value(query, params, dbname=self.name, **kw)
+
+    def psql(self, sql, **kw):
+        return self.pg.psql(sql, dbname=self.name, **kw)
+
+    def dump(self, *args):
+        return self.pg.pg_dump(self.name, *args)

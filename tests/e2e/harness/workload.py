@@ -110,9 +110,9 @@ class Killer:
         self.db.sql("SELECT pg_terminate_backend(%s)", [self.victim()])
         self.terminated += 1
 
-    def crash(self):
-        """kill -9 of a relay: the postmaster ends all its processes and recovers."""
-        pid = self.victim()
+    def crash(self, pid=None):
+        """kill -9 of a relay, or of another process: the postmaster ends all its processes and recovers."""
+        pid = pid or self.victim()
         before = self.db.pg.mark()
         self.db.pg.signal(pid, signal.SIGKILL)
         self.crashes += 1

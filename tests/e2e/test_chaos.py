@@ -1,0 +1,10 @@
+"""Everything at once, at random: what is promised holds all the same. tests/chaos runs the same for as long as you like."""
+import pytest
+from harness import chaos
+from harness.factor import scaled
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_invented_reordered_or_wrongly_parked_in_chaos(seed):
+    chaos.run(scaled(50), seed)
