@@ -17,7 +17,7 @@ from .chaos_load import LIMIT
 from .kafka import Kafka
 from .mock import Mock
 from .postgres import Database, Postgres
-from .proxy import Proxy
+from .link import Link
 from .wait import eventually
 
 PG_CONF = {"outbox.retention": "1s",  # so segments turn every five seconds, and old ones are truncated
@@ -30,8 +30,8 @@ HEALED = 90     # seconds
 class Chaos:
     """One round on servers that are there: databases and topics of its own, a seed, a length."""
 
-    def __init__(self, pg, kafka, proxy, mock, seed):
-        self.pg, self.kafka, self.proxy, self.mock, self.seed = pg, kafka, proxy, mock, seed
+    def __init__(self, pg, kafka, link, mock, seed):
+        self.pg, self.kafka, self.link, self.mock, self.seed = pg, kafka, link, mock, seed
         self.rng = random.Random(seed)
         self.mark, self.totals = pg.mark(), Counter()
 
@@ -46,13 +46,13 @@ class Chaos:
     def round(self, seconds):
         begin = time.monotonic()
         first, second = self.rng.sample(["hold", "skip"], 2)
-        address = f"127.0.0.1:{self.proxy.port}"
+        address = f"127.0.0.1:{self.link.port}"
         self.sinks = [Sink(self.database(), self.kafka, address, self.seed + 1, 4, 1, 2, first, self.topics(self.kafka, 1)),
                       Sink(self.database(), self.kafka, address, self.seed + 2, 4, 4, 4, second, self.topics(self.kafka, 3))]
         mocked = Sink(self.database(), self.mock, self.mock.bootstrap, self.seed + 3, 2, 2, 2, "hold", self.topics(self.mock, 2),
                       message_max_bytes=LIMIT)
         self.all = [*self.sinks, mocked]
-        self.faults = Faults(self.rng, self.pg, self.kafka, self.proxy, self.mock, self.sinks, mocked)
+        self.faults = Faults(self.rng, self.pg, self.kafka, self.link, self.mock, self.sinks, mocked)
         for sink in self.all:
             sink.start()
         ready = time.monotonic()
@@ -203,18 +203,18 @@ def difference(parked, expected):
 
 @contextlib.contextmanager
 def servers():
-    """A PostgreSQL, a Kafka whose relays come through a proxy, and a mock broker."""
-    with Postgres(conf=PG_CONF) as pg, Kafka() as kafka, Proxy() as proxy, Mock() as mock:
-        proxy.target = kafka.add_listener("RELAYS", proxy.port)
-        yield pg.start(), kafka.start(), proxy, mock.start()
+    """A PostgreSQL, a Kafka whose relays come through a link, and a mock broker."""
+    with Postgres(conf=PG_CONF) as pg, Kafka() as kafka, Link() as link, Mock() as mock:
+        link.target = kafka.add_listener("RELAYS", link.port)
+        yield pg.start(), kafka.start(), link, mock.start()
 
 
 def run(seconds, seed, round_of=120):
     """Rounds of at most `round_of` seconds, each with the next seed."""
     totals = Counter()
-    with servers() as (pg, kafka, proxy, mock):
+    with servers() as (pg, kafka, link, mock):
         while seconds > 0:
-            totals += Chaos(pg, kafka, proxy, mock, seed).run(min(seconds, round_of))
+            totals += Chaos(pg, kafka, link, mock, seed).run(min(seconds, round_of))
             seconds -= round_of
             seed += 1
     return totals

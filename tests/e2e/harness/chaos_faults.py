@@ -114,8 +114,8 @@ class Faults:
     QUIET = {"poison", "unknown_topic", "bulk", "pause", "redrive", "alter", "lanes", "vacuum_full", "lock", "inject"}
     BROKER = {"broker_kill", "broker_freeze", "stall", "slow"}
 
-    def __init__(self, rng, pg, kafka, proxy, mock, sinks, mocked):
-        self.rng, self.pg, self.kafka, self.proxy, self.mock, self.sinks, self.mocked = rng, pg, kafka, proxy, mock, sinks, mocked
+    def __init__(self, rng, pg, kafka, link, mock, sinks, mocked):
+        self.rng, self.pg, self.kafka, self.link, self.mock, self.sinks, self.mocked = rng, pg, kafka, link, mock, sinks, mocked
         self.counts, self.later, self.order = Counter(), [], itertools.count()
         self.story = []
         self.broker_busy, self.injected, self.crashed = False, Counter(), []
@@ -189,15 +189,15 @@ class Faults:
         self._busy(self.rng.uniform(1.2, 2) * DELIVERY_TIMEOUT, self.kafka.resume)
 
     def stall(self):
-        self.proxy.stall()
-        self._busy(self.rng.uniform(0.5, 2) * DELIVERY_TIMEOUT, self.proxy.clear)
+        self.link.stall()
+        self._busy(self.rng.uniform(0.5, 2) * DELIVERY_TIMEOUT, self.link.clear)
 
     def slow(self):
-        self.proxy.slow(self.rng.uniform(0, 0.5), self.rng.choice([20_000, 100_000, None]))
-        self._busy(self.rng.uniform(2, 5), self.proxy.clear)
+        self.link.slow(self.rng.uniform(0, 0.5), self.rng.choice([20_000, 100_000, None]))
+        self._busy(self.rng.uniform(2, 5), self.link.clear)
 
     def drop(self):
-        self.proxy.drop()
+        self.link.drop()
 
     def _busy(self, seconds, then):
         self.broker_busy = True
@@ -281,7 +281,7 @@ class Faults:
         while self.later:
             self.run_due(everything=True)
             time.sleep(0.05)
-        self.proxy.clear()
+        self.link.clear()
         self.kafka.resume()
         if not self.kafka.running:
             self.kafka.start(wait=False)

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback, between relays and a broker: what a network does to connections."""
+"""The way between relays and a broker, on loopback, which can be broken as a network breaks."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from . import env
 CHUNK = 16 * 1024
 
 
-class Proxy:
+class Link:
     """Listens at `port` and passes everything to the port `target`. drop() breaks every connection; stall() and slow() last until clear()."""
 
     def __init__(self, target=None):
