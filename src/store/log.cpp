@@ -175,7 +175,8 @@ core::Event event_of(const Cell *c)
 
 void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
 {
-    // Rows of an older snapshot than the one that reads (a late range under way, a cap) are chosen here.
+    // Rows of an older snapshot than the one that reads (a late range under way, a cap) are chosen here. Up to the floor they
+    // carry another cluster's transaction ids, and everybody sees them.
     bool older = r.cap.has_value() || r.progress.late_seen.has_value();
     r.batch.events.reserve(r.batch.events.size() + rows.size());
     rows.each([&](const Cell *cells) {
@@ -184,7 +185,7 @@ void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
             return true;
         r.rows++;
         r.last_id = e.id;
-        if (older && !r.batch.snapshot.visible(e.xid))
+        if (older && e.id > floor_ && !r.batch.snapshot.visible(e.xid))
             return true;
         if (core::lane_of(e.aggregate_id, e.id, lane_.lanes) != lane_.lane || !filter_.matches(e))
             return true;

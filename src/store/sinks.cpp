@@ -201,6 +201,8 @@ static void settle_copy(std::int32_t sink_id)
                  " SELECT sink_id, epoch, lane, batch + 1, \"position\", pg_catalog.pg_current_snapshot(), $2, 0, published"
                  " FROM outbox.lane_progress WHERE sink_id = $1",
                  {Param::int4(sink_id), Param::xid8(pg::next_xid())});
+    // A change of lanes under way had a snapshot of the other cluster; it begins anew.
+    pg::run_once("DELETE FROM outbox.lane_changes WHERE sink_id = $1", {Param::int4(sink_id)});
 }
 
 void resume(std::string_view sink)
