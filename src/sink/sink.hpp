@@ -31,6 +31,7 @@ struct Report {
 enum class Accept {
     queued,   // a Report will come, for every queued event exactly one, whatever happens
     full,     // back-pressure: collect() some reports, then try again; no Report comes
+    unsure,   // its destination is asked whether it takes such an event: collect(), try again in a moment; no Report comes
     refused,  // not taken: `Refusal` says why; no Report comes
 };
 
@@ -93,6 +94,12 @@ public:
     virtual std::string describe(std::int32_t code, std::string_view destination) const {
         (void)destination;
         return describe(code);
+    }
+
+    // Why this event was refused with this code, as far as it is known. False: more may be known in a moment.
+    virtual bool explain(std::int32_t code, const core::Event& event, std::string& words) {
+        words = describe(code, destination(event));
+        return true;
     }
 
     // What came of inquire(): whether the sink answered at all, which tells a stuck topic (yes) from an outage (no), and in

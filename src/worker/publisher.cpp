@@ -184,6 +184,18 @@ Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
                 return Ended::outage;
             }
             return Ended::all_reported;
+        case Accept::unsure: {
+            sink().flush();
+            take_reports(w);
+            if (Ended ended = after_reports(w); ended != Ended::all_reported)
+                return ended;
+            if (pg::termination_requested()) {
+                Ended ended = await(w, 0);
+                return ended == Ended::all_reported ? Ended::stopped : ended;
+            }
+            pg::wait(pg::Wait::delivery, sink().fd(), 50);
+            break;
+        }
         case Accept::full:
             sink().flush();
             Ended ended = await(w, sink().outstanding() / 2);

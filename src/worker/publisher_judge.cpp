@@ -1,6 +1,7 @@
 // What becomes of events that a sink did not take: who is guilty of a refused request, which topic is stuck, who is set aside.
 #include <algorithm>
 
+#include "pg/wait.hpp"
 #include "worker/publisher.hpp"
 
 namespace outbox::worker {
@@ -58,7 +59,11 @@ Publisher::Ended Publisher::judge_one_by_one(Work &w)
         }
         if (ended == Ended::all_reported)
             continue;
-        std::string reason = ended == Ended::refused ? sink().describe(suspect_code_) : std::string();
+        std::string reason;
+        for (int i10ms = 0; ended == Ended::refused && !sink().explain(suspect_code_, w.events[i], reason) && i10ms < 30; i10ms++) {
+            take_reports(w);
+            pg::wait(pg::Wait::delivery, sink().fd(), 10);
+        }
         withdraw(w);
         if (ended != Ended::refused)
             return ended;

@@ -13,7 +13,8 @@ void Publisher::probe(const core::Event &event)
     sink::Refusal why;
     Accept accepted = sink().send(event, 0, why);
     probing_ = accepted == Accept::queued;
-    probe_refused_ = accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry);
+    probe_refused_ = accepted == Accept::unsure ||
+                     (accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry));
     if (!probing_)
         error_ = why.reason;
     sink().flush();

@@ -36,6 +36,7 @@ struct Attendant::Shared {
         std::chrono::steady_clock::time_point asked{};
         std::string finding;
         std::optional<bool> answered;
+        int in_sync = 0;
     };
 
     rd_kafka_t* rk;
@@ -84,6 +85,7 @@ struct Attendant::Shared {
             Inquiry& inquiry = inquiries[topic];
             inquiry.finding = std::move(finding.words);
             inquiry.answered = finding.answered;
+            inquiry.in_sync = finding.in_sync;
         }
         inquiring = false;
         wake.notify_all();
@@ -133,6 +135,12 @@ std::string Attendant::finding(std::string_view topic) const {
     const std::lock_guard lock(shared_->mutex);
     const auto known = shared_->inquiries.find(topic);
     return known == shared_->inquiries.end() ? std::string() : known->second.finding;
+}
+
+int Attendant::in_sync(std::string_view topic) const {
+    const std::lock_guard lock(shared_->mutex);
+    const auto known = shared_->inquiries.find(topic);
+    return known == shared_->inquiries.end() ? 0 : known->second.in_sync;
 }
 
 std::optional<bool> Attendant::answered(std::string_view topic) const {

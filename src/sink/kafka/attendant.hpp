@@ -32,6 +32,8 @@ public:
 
     // What the cluster's metadata said against the topic when last asked; empty: nothing, or not asked yet.
     std::string finding(std::string_view topic) const;
+    // The fewest replicas in sync that a partition of it had then; 0: not known.
+    int in_sync(std::string_view topic) const;
     // Whether some broker answered then; nothing: not asked, or no answer yet to the latest question.
     std::optional<bool> answered(std::string_view topic) const;
 

@@ -22,12 +22,16 @@ Destination* Destinations::of(rd_kafka_s* rk, std::string_view topic) {
     return nullptr;
 }
 
+Destination* Destinations::known(std::string_view topic) {
+    const auto known = map_.find(topic);
+    return known == map_.end() ? nullptr : &known->second;
+}
+
 Destination* Destinations::of(const rd_kafka_topic_s* topic) {
     if (topic == nullptr) return nullptr;
     if (void* known = rd_kafka_topic_opaque(topic)) return static_cast<Destination*>(known);
     // An inquiry about the topic came before its first event, and made the topic without the opaque.
-    const auto known = map_.find(std::string_view(rd_kafka_topic_name(topic)));
-    return known == map_.end() ? nullptr : &known->second;
+    return known(rd_kafka_topic_name(topic));
 }
 
 void Destinations::block(Destination& destination, std::int32_t code) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "sink/kafka/handle.hpp"
+#include "sink/kafka/rules.hpp"
 
 struct rd_kafka_s;
 
@@ -17,6 +18,7 @@ struct Destination {
     Topic handle;
     bool proven = false;       // something was delivered to it, and nothing has failed since
     std::int32_t blocked = 0;  // code of a failure since the producer was last empty
+    Rules rules;
 };
 
 // Handles live as long as the producer: librdkafka keeps the topic anyway, with the sequence numbers of its partitions.
@@ -24,6 +26,9 @@ class Destinations {
 public:
     // Makes it when it is new. nullptr: librdkafka refuses the topic, see rd_kafka_last_error().
     Destination* of(rd_kafka_s* rk, std::string_view topic);
+    // One that is known, or nullptr.
+    Destination* known(std::string_view topic);
+    const Destination* known(std::string_view topic) const { return const_cast<Destinations*>(this)->known(topic); }
     // Of a report: the topic that rd_kafka_message_t names, or nullptr.
     Destination* of(const rd_kafka_topic_s* topic);
 

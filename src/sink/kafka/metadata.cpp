@@ -28,6 +28,15 @@ std::string thin_partition(const rd_kafka_metadata_topic& topic) {
            std::to_string(thin->replica_cnt) + " replicas in sync";
 }
 
+int fewest_in_sync(const rd_kafka_metadata_topic& topic) {
+    int fewest = 0;
+    for (int i = 0; i < topic.partition_cnt; i++) {
+        const int in_sync = topic.partitions[i].isr_cnt;
+        if (fewest == 0 || in_sync < fewest) fewest = in_sync;
+    }
+    return fewest;
+}
+
 }  // namespace
 
 std::string topic_words(const rd_kafka_metadata_topic& topic) {
@@ -47,15 +56,15 @@ Finding metadata_finding(rd_kafka_s* rk, const std::string& topic, int timeout_m
     const rd_kafka_resp_err_t failed = rd_kafka_metadata(rk, 0, handle.get(), &answer, timeout_ms);
     const std::unique_ptr<const struct rd_kafka_metadata, ReleaseMetadata> metadata(answer);
     if (failed != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        return {false, std::string("no broker tells of it: ") + rd_kafka_err2str(failed)};
+        return {false, std::string("no broker tells of it: ") + rd_kafka_err2str(failed), 0};
     }
     for (int i = 0; i < metadata->topic_cnt; i++) {
         const rd_kafka_metadata_topic& found = metadata->topics[i];
         if (topic != found.topic) continue;
         std::string words = topic_words(found);
-        return {true, words.empty() ? thin_partition(found) : words};
+        return {true, words.empty() ? thin_partition(found) : words, fewest_in_sync(found)};
     }
-    return {true, {}};
+    return {true, {}, 0};
 }
 
 }  // namespace outbox::sink::kafka

@@ -11,6 +11,7 @@ namespace outbox::sink::kafka {
 struct Finding {
     bool answered = false;  // some broker did
     std::string words;      // what is wrong; empty: nothing
+    int in_sync = 0;        // the fewest replicas in sync that a partition of it has; 0: not known
 };
 
 // Asks the cluster (waits up to timeout_ms) what is wrong with a topic: its own error, partitions without a leader,

@@ -18,6 +18,7 @@
 #include "sink/kafka/destinations.hpp"
 #include "sink/kafka/handle.hpp"
 #include "sink/kafka/notices.hpp"
+#include "sink/kafka/rules.hpp"
 #include "sink/sink.hpp"
 
 namespace outbox::sink {
@@ -57,11 +58,8 @@ public:
     bool fatal() const override { return fatal_code_ != 0; }
     std::int32_t fatal_code() const override { return fatal_code_; }
     void inquire(std::string_view destination) override { attendant_->inquire(destination); }
-    Answer answer(std::string_view destination, std::string& words) const override {
-        const std::optional<bool> answered = attendant_->answered(destination);
-        words = attendant_->finding(destination);
-        return !answered ? Answer::unknown : *answered ? Answer::yes : Answer::no;
-    }
+    Answer answer(std::string_view destination, std::string& words) const override;
+    bool explain(std::int32_t code, const core::Event& event, std::string& words) override;
     std::string last_error() const override { return notices_.text(); }
     std::string describe(std::int32_t code) const override;
     std::string describe(std::int32_t code, std::string_view destination) const override;
@@ -73,10 +71,13 @@ private:
     Accept refuse(Refusal& why, std::int32_t code, std::string reason) const;
     Accept refuse(Refusal& why, std::int32_t code, std::string_view topic, const core::Event& event) const;
 
+    std::optional<Accept> judge(Destination& destination, std::string_view topic, const core::Event& event, Refusal& why);
+    std::string too_large(std::string_view topic, std::size_t size, std::size_t largest) const;
     bool next_event();
     void take_error(rd_kafka_event_t* event);
     void look_for_the_end();
     void take_log(rd_kafka_event_t* event);
+    void take_rules(rd_kafka_event_t* event);
     void look_for_failures(Destination& destination);
     Report report_of(const rd_kafka_message_t& message);
     void note_failure(const rd_kafka_message_t& message, Report& report);
@@ -86,6 +87,7 @@ private:
     core::Encoder encoder_;
     core::Buffer topic_;
     std::size_t largest_message_ = 0;
+    bool compresses_ = false;
 
     Pipe pipe_;
     Notices notices_;
@@ -124,6 +126,8 @@ Producer::Producer(const core::SinkOptions& options)
     Conf conf = make_conf(options);
     const std::string largest = property_of(conf.get(), "message.max.bytes");
     largest_message_ = largest.empty() ? std::numeric_limits<std::size_t>::max() : std::stoul(largest);
+
+    compresses_ = property_of(conf.get(), "compression.codec") != "none";
 
     char text[512] = "";
     {
@@ -180,6 +184,8 @@ Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why)
     // A topic that turns up between two events of a batch must not let the second overtake the first, which failed.
     if (!destination->proven) look_for_failures(*destination);
     if (destination->blocked != 0) return refuse(why, destination->blocked, topic, event);
+    if (destination->rules.never_asked()) ask_rules(rk_, queue_.get(), destination->rules, rd_kafka_topic_name(destination->handle.get()));
+    if (const auto judged = judge(*destination, topic, event, why)) return *judged;
 
     Headers headers = make_headers();
     const core::Bytes value = encoder_.value();
@@ -211,6 +217,31 @@ Accept Producer::send(const core::Event& event, std::uint32_t tag, Refusal& why)
         attendant_->inquire(topic);
     }
     return refuse(why, code, topic, event);
+}
+
+// What the topic's own settings say of this event. Nothing: it may go.
+std::optional<Accept> Producer::judge(Destination& destination, std::string_view topic, const core::Event& event, Refusal& why) {
+    Rules& rules = destination.rules;
+    const bool no_key = rules.compacted && core::is_null(event.aggregate_id);
+    // What it comes to when compressed is not known before.
+    const std::size_t size = rules.largest == 0 || compresses_ ? 0 : batch_size(event, encoder_);
+    if (!no_key && size <= rules.largest) return std::nullopt;
+    if (rules.fresh()) {
+        why = {Verdict::poison, no_key ? RD_KAFKA_RESP_ERR_INVALID_RECORD : RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+               no_key ? notices_.clean(std::string(topic) + ": the topic is compacted (cleanup.policy), and the event has no key")
+                      : too_large(topic, size, rules.largest)};
+        return Accept::refused;
+    }
+    // Somebody may have changed it since. Where no answer comes the broker will say.
+    if (rules.answer_may_come()) return Accept::unsure;
+    if (rules.asked > rules.learned) return std::nullopt;
+    ask_rules(rk_, queue_.get(), rules, rd_kafka_topic_name(destination.handle.get()));
+    return Accept::unsure;
+}
+
+std::string Producer::too_large(std::string_view topic, std::size_t size, std::size_t largest) const {
+    return notices_.clean(std::string(topic) + ": the event has " + std::to_string(size) +
+                          " bytes, more than the topic's max.message.bytes (" + std::to_string(largest) + ") allows");
 }
 
 std::size_t Producer::wire_size(const core::Event& event) const {
@@ -248,6 +279,7 @@ bool Producer::next_event() {
             case RD_KAFKA_EVENT_DR: return true;
             case RD_KAFKA_EVENT_ERROR: take_error(event_.get()); break;
             case RD_KAFKA_EVENT_LOG: take_log(event_.get()); break;
+            case RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT: take_rules(event_.get()); break;
             default: break;
         }
     }
@@ -274,6 +306,16 @@ void Producer::take_log(rd_kafka_event_t* event) {
     if (rd_kafka_event_log(event, &facility, &text, &level) == 0 && facility != nullptr && text != nullptr) {
         notices_.log(facility, text);
     }
+}
+
+void Producer::take_rules(rd_kafka_event_t* event) {
+    Rules rules;
+    const std::string topic = answered_rules(event, rules);
+    Destination* const destination = destinations_.known(topic);
+    if (destination == nullptr) return;
+    rules.asked = destination->rules.asked;
+    rules.learned = Rules::Clock::now();
+    destination->rules = rules;
 }
 
 Report Producer::report_of(const rd_kafka_message_t& message) {
@@ -365,6 +407,31 @@ std::string Producer::describe(std::int32_t code, std::string_view destination) 
     }
     if (words.empty()) words = words_of(code);
     return notices_.clean(std::string(destination) + ": " + words);
+}
+
+bool Producer::explain(std::int32_t code, const core::Event& event, std::string& words) {
+    const std::string_view topic = destination(event);
+    words = describe(code, topic);
+    if (code != RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE && code != RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE) return true;
+    const Destination* const known = destinations_.known(topic);
+    const std::size_t largest = known != nullptr ? known->rules.largest : 0;
+    encoder_.encode(event);
+    words += ": the event has " + std::to_string(batch_size(event, encoder_)) + " bytes" + (compresses_ ? " before compression" : "");
+    if (largest != 0) words += ", the topic's max.message.bytes is " + std::to_string(largest);
+    words = notices_.clean(words);
+    return largest != 0 || known == nullptr || !known->rules.answer_may_come();
+}
+
+Sink::Answer Producer::answer(std::string_view destination, std::string& words) const {
+    const std::optional<bool> answered = attendant_->answered(destination);
+    words = attendant_->finding(destination);
+    const Destination* const known = destinations_.known(destination);
+    const int in_sync = attendant_->in_sync(destination);
+    if (words.empty() && known != nullptr && in_sync != 0 && in_sync < known->rules.in_sync) {
+        words = "a partition has " + std::to_string(in_sync) + " replicas in sync, and min.insync.replicas is " +
+                std::to_string(known->rules.in_sync);
+    }
+    return !answered ? Answer::unknown : *answered ? Answer::yes : Answer::no;
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------
