@@ -1,0 +1,55 @@
+"""Neither an old snapshot nor stale statistics make a relay slower."""
+import re
+import time
+
+from harness.factor import scaled
+from harness.wait import eventually
+from harness.workload import make_sink, nothing_pending
+
+def write(db, events):
+    db.sql("INSERT INTO outbox.events (aggregate_id, event_type, payload) SELECT g %% 100, 'written', '1' FROM generate_series(1, %s) g", [events])
+
+
+def test_an_old_snapshot_elsewhere_does_not_slow_the_relay_down(db, kafka, topic):
+    """B64. A batch for each event, so that each leaves a progress row; those that are deleted stay while the snapshot is open."""
+    make_sink(db, kafka, topic, batch_size=1)
+    write(db, 10)
+    nothing_pending(db)
+
+    def round_of(events):
+        write(db, events)
+        begin = time.monotonic()
+        eventually(lambda: db.value("SELECT pending FROM outbox.lag") == 0, 60, "all are published", interval=0.01)
+        return time.monotonic() - begin
+    with db.connect(autocommit=False) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM outbox.events")
+        rounds = [round_of(200) for _ in range(scaled(12))]
+        third = len(rounds) // 3
+        first, last = min(rounds[:third]), min(rounds[-third:])
+        assert last < 2 * first, f"{first:.2f} s at first, {last:.2f} s at last: {rounds}"
+    before = db.value("SELECT pg_table_size('outbox.lanes') + pg_table_size('outbox.sinks')")
+    assert before <= 2 * (8192 * 5), "nothing is updated from pass to pass"
+
+
+def test_a_relay_reads_by_the_index_whatever_the_statistics_say(make_pg, kafka, topic):
+    """B65. The statistics are of an empty log when it is full, then of a full one of which nothing is pending. The log of auto_explain
+    has the plan of each of the relay's statements."""
+    pg = make_pg(conf={"shared_preload_libraries": "outbox,auto_explain", "auto_explain.log_min_duration": 0})
+    pg.sql("CREATE EXTENSION outbox")
+    pg.sql("ANALYZE")
+    make_sink(pg, kafka, topic)
+    write(pg, 10)
+    nothing_pending(pg)
+    before = pg.mark()
+    write(pg, scaled(20_000))  # the statistics know nothing of them
+    nothing_pending(pg)
+    pg.sql("ANALYZE outbox.events")
+    write(pg, 1000)
+    nothing_pending(pg)
+    plans = [entry for entry in re.split(r"\n(?=\d{4}-\d\d-\d\d )", pg.log_since(before)) if "outbox relay LOG:  duration" in entry]
+    of_the_log = [plan for plan in plans if re.search(r"on events_?\d", plan)]
+    assert of_the_log, plans[:3]
+    bad = [plan for plan in plans if re.search(r"Seq Scan on (events|progress|parked)", plan)]
+    bad += [plan for plan in of_the_log if re.search(r"->  Sort|^\s*Sort ", plan, re.M) and "duration: 0." not in plan]
+    assert not bad, bad[0]
