@@ -28,6 +28,8 @@ void connect(Oid database)
     set("lock_timeout", "0");
     set("idle_in_transaction_session_timeout", "0");
     set("idle_session_timeout", "0");
+    if (GetConfigOption("transaction_timeout", true, false) != nullptr)  // 17 and later
+        set("transaction_timeout", "0");
     set("default_transaction_isolation", "read committed");
     set("default_transaction_read_only", "off");
     set("default_transaction_deferrable", "off");
@@ -226,6 +228,11 @@ void report_activity(const char *what)
         else
             pgstat_report_activity(STATE_IDLE, nullptr);
     });
+}
+
+void name_session(const char *name)
+{
+    call([=] { set("application_name", name); });
 }
 
 void report_statistics()

@@ -69,6 +69,7 @@ void make_commits_durable();       // everything committed before this call is o
 // Statistics and pg_stat_activity (text shown as `query`; state idle when null).
 void report_activity(const char *what);
 void report_statistics();
+void name_session(const char *name);  // application_name
 
 // One line in the server log.
 enum class Level { debug, info, warning };

@@ -59,6 +59,7 @@ Relay::Load Relay::load()
     }
     if (!config.error.empty())
         shared::set_error(config.error.c_str());
+    pg::name_session(("outbox " + config.name + "/" + std::to_string(lane_.lane)).c_str());
     config_ = std::move(config);
     loaded_ = true;
     return Load::done;

@@ -24,9 +24,10 @@ def nothing_pending(db, timeout=60):
                interval=0.2)
 
 
-def relays(db):
-    """Pids of the database's relays."""
-    return [pid for pid, in db.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = current_database()")]
+def relays(db, name=None):
+    """Pids of the database's relays; of the one called `name`, seen from any."""
+    return [pid for pid, in db.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay'"
+                                   " AND datname = coalesce(%s, current_database())", [name])]
 
 
 class Session:
