@@ -23,7 +23,7 @@ def no_fault(pg):
 
 @pytest.mark.parametrize("kill, copies", [("terminate", 0), ("crash", BATCH), ("immediate_stop", BATCH)])
 def test_a_relay_that_ends_between_acknowledgement_and_record(db, kafka, topic, rng, no_fault, kill, copies):
-    """A termination waits for the record, so nothing comes twice; after a crash exactly the batch in flight does, the same bytes under
+    """B18, B100. A termination waits for the record, so nothing comes twice; after a crash exactly the batch in flight does, the same bytes under
     the same event_id."""
     set_fault(db.pg, "after_acknowledgement")
     make_sink(db, kafka, topic, batch_size=BATCH)
@@ -40,6 +40,7 @@ def test_a_relay_that_ends_between_acknowledgement_and_record(db, kafka, topic, 
 
 
 def test_a_record_that_keeps_failing_is_visible_and_sends_nothing_twice(db, kafka, topic):
+    """B18."""
     make_sink(db, kafka, topic)
     eventually(lambda: db.value("SELECT count(*) FROM outbox.live_relays() WHERE state = 'idle'") == 1, 30, "an idle relay")
     db.sql("ALTER TABLE outbox.progress ADD CONSTRAINT broken CHECK (batch = 0) NOT VALID")

@@ -31,7 +31,7 @@ def status(pid):
 
 @pytest.mark.parametrize("fault, last", [("call", 100), ("new", 100)], ids=["a call of the server fails", "memory is short"])
 def test_each_step_of_the_relay_may_fail_once(db, kafka, topic, rng, no_fault, fault, last):
-    """`call` counts the relay's calls into PostgreSQL, begin, statements and commit among them; `new` its own allocations. A relay
+    """B56. `call` counts the relay's calls into PostgreSQL, begin, statements and commit among them; `new` its own allocations. A relay
     reads its sink again after a reload, so that part fails too."""
     make_sink(db, kafka, topic, batch_size=10)
     pid, = eventually(lambda: relays(db), 30, "a relay")
@@ -61,7 +61,7 @@ def test_each_step_of_the_relay_may_fail_once(db, kafka, topic, rng, no_fault, f
 
 
 def test_cancelled_add_events_leave_nothing_behind_and_cost_no_memory(db, kafka, topic, rng):
-    """`lock_keys` makes add_event wait in locks too."""
+    """B56. `lock_keys` makes add_event wait in locks too."""
     make_sink(db, kafka, topic)
     with db.connect(autocommit=True) as c:
         def cancelled(times):

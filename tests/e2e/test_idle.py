@@ -21,6 +21,7 @@ WRITTEN = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint, pg_curr
 
 @pytest.mark.matrix
 def test_an_idle_sink_uses_no_transaction_ids_writes_no_wal_and_asks_once_per_lane_and_interval(db, kafka, topic):
+    """B69."""
     db.pg.sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
     make_sink(db, kafka, topic, lanes=LANES)
     db.sql("SELECT outbox.add_event('key-' || g, 'written', '1') FROM generate_series(1, 200) g")

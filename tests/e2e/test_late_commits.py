@@ -66,6 +66,7 @@ def run(db, kafka, seed, *, lanes, transactions, bulk, kills, batch=DEFAULT_BATC
 @pytest.mark.matrix
 @pytest.mark.parametrize("lanes, batch", [(1, 40), (4, DEFAULT_BATCH)])
 def test_late_commits_are_neither_lost_nor_reordered_while_relays_are_killed(db, kafka, seed, lanes, batch):
+    """B11, B15."""
     run(db, kafka, seed, lanes=lanes, transactions=scaled(15), bulk=scaled(1000), batch=batch, kills=["terminate", "crash", "terminate"])
 
 
@@ -79,7 +80,7 @@ def test_late_commits_with_a_large_load_and_many_kills(db, kafka, number, lanes)
 
 
 def test_a_relay_that_follows_the_id_alone_loses_late_commits(make_pg, kafka, seed):
-    """The test above can fail: with the classic mistake built in, it does."""
+    """B11. The test above can fail: with the classic mistake built in, it does."""
     pg = make_pg(flavour="faults", conf={"outbox.fault": "follow_id_alone"})
     db = Database(pg, "postgres")
     db.sql("CREATE EXTENSION outbox")

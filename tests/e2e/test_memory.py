@@ -69,6 +69,7 @@ LARGEST = 890_000
 
 @pytest.mark.parametrize("events, size", [(20_000, 10_000), (250, LARGEST)])
 def test_a_backlog_of_large_events_stays_within_the_bound(db, kafka, topic, events, size):
+    """B70."""
     assert BOUND < min(events, 10_000) * size  # what a reader without a bound would hold
     make_sink(db, kafka, topic)
     with bounded(db):

@@ -31,6 +31,7 @@ def ours(lines):
 
 
 def test_a_long_outage_holds_nothing_open_counts_nothing_and_ends_by_itself(db, kafka, topic):
+    """B17, B26."""
     make_sink(db, kafka, topic, lanes=2, delivery_timeout="1s")
     write(db, 100)
     nothing_pending(db)
@@ -70,6 +71,7 @@ def test_a_long_outage_holds_nothing_open_counts_nothing_and_ends_by_itself(db, 
 
 
 def test_vacuum_goes_on_elsewhere_during_an_outage(db, mock):
+    """B66."""
     mock.cmd("topic t 1")
     make_sink(db, mock, "t", delivery_timeout="1s")
     mock.kill()
@@ -88,6 +90,7 @@ def test_vacuum_goes_on_elsewhere_during_an_outage(db, mock):
 
 
 def test_addresses_where_nobody_is_do_not_flood_the_log(db):
+    """B34."""
     before = db.pg.mark()
     db.sql("""CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka
               OPTIONS (bootstrap_servers '127.0.0.1:1,127.0.0.1:2,[::1]:3', topic 't', delivery_timeout '1s')""")
@@ -99,6 +102,7 @@ def test_addresses_where_nobody_is_do_not_flood_the_log(db):
 
 
 def test_a_wrong_password_is_named_and_the_right_one_heals_it(db, make_kafka):
+    """B30."""
     broker = make_kafka(sasl={"relay": "open-sesame"})
     topic = broker.create_topic()
     broker.allow("relay", topic)

@@ -147,6 +147,7 @@ def payments_with_crashes(make_db, kafka, rng, seed, payments, disturbances):
 
 
 def test_each_payment_has_one_receipt_whatever_is_killed(make_db, kafka, rng, seed):
+    """B95, B96."""
     payments_with_crashes(make_db, kafka, rng, seed, scaled(100), ["consumer", "server", "broker", "consumer", "server"])
 
 

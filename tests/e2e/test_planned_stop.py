@@ -104,6 +104,7 @@ WAYS = ["terminate", "reload", "alter", "stop_fast"]
 
 @pytest.mark.matrix
 def test_a_planned_stop_under_load_repeats_nothing(db, kafka, topic):
+    """B16."""
     make_sink(db, kafka, topic)
     planned = Planned(db)
     with writer(db, 500, 0.03):
@@ -192,6 +193,7 @@ def test_the_stop_is_short_while_connections_are_refused(db, mock, known):
 
 @pytest.mark.parametrize("known", [False, True], ids=["in the middle of a batch", "while the relay backs off"])
 def test_the_stop_is_short_while_the_broker_is_frozen(db, kafka, topic, known):
+    """B32."""
     make_sink(db, kafka, topic, delivery_timeout="1s" if known else "30s")
     write(db, 1)
     nothing_pending(db)
@@ -213,7 +215,7 @@ def test_the_stop_is_short_while_somebody_listens_and_never_answers(db):
 
 @pytest.mark.parametrize("known", [False, True], ids=["in the middle of a batch", "while the relay backs off"])
 def test_the_stop_is_short_while_the_name_server_does_not_answer(make_pg, known):
-    """The server sees a resolv.conf of its own, whose name server takes questions and answers none."""
+    """B32. The server sees a resolv.conf of its own, whose name server takes questions and answers none."""
     if not env.IS_ROOT:
         pytest.skip("a mount namespace of its own needs root")
     pg = make_pg(start=False)

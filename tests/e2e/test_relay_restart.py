@@ -5,6 +5,7 @@ from harness.workload import make_sink, relays
 
 
 def test_a_relay_that_has_published_is_back_at_once_however_often_it_is_terminated(db, kafka, topic):
+    """B50."""
     make_sink(db, kafka, topic)
     for number in range(5):
         pid = eventually(lambda: relays(db), 3, "a relay")[0]

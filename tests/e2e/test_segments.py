@@ -57,7 +57,7 @@ def truncated(db):
 
 @pytest.mark.parametrize("turns", [1, pytest.param(17, marks=pytest.mark.long, id="once_round")])
 def test_nothing_is_lost_while_the_ring_turns_and_old_segments_are_truncated(db, kafka, topic, seed, turns):
-    """What keeps an old segment: a writer that is still open, then events that the sink, which is paused, has not had."""
+    """B72, B75. What keeps an old segment: a writer that is still open, then events that the sink, which is paused, has not had."""
     make_sink(db, kafka, topic, lanes=2, batch_size=50)
     writers = Writers(db, seed)
     with db.connect(autocommit=False) as late:

@@ -230,6 +230,7 @@ def test_several_databases_of_one_server_publish_side_by_side(make_db, kafka):
 
 @pytest.mark.matrix
 def test_the_extension_is_dropped_while_it_publishes_and_created_again(db, kafka, mock):
+    """B47."""
     mock.cmd("topic t 1")
     mock.cmd("rtt -1 100")
     before = db.pg.mark()
@@ -270,6 +271,7 @@ def in_the_middle(db):
 
 @pytest.mark.parametrize("state", ["idle", "waiting for the broker", "in the middle of a batch"])
 def test_a_database_is_dropped_renamed_and_copied_while_its_relays_run(make_db, kafka, topic, state):
+    """B45."""
     db = make_db()
     pg = db.pg
     if state == "idle":

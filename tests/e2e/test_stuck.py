@@ -8,6 +8,7 @@ from test_first_event import make_sink
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone_in_its_batch", "among_others"])
 def test_a_stuck_topic_is_parked_while_another_flows(db, mock, alone):
+    """B20."""
     mock.cmd("topic stuck 1")
     mock.cmd("topic healthy 1")
     mock.cmd("topic_error stuck NOT_ENOUGH_REPLICAS")
@@ -30,6 +31,7 @@ def test_a_stuck_topic_is_parked_while_another_flows(db, mock, alone):
 
 
 def test_a_batch_for_a_topic_that_is_not_there_is_parked_as_a_whole(db, kafka, topic):
+    """B39."""
     make_sink(db, kafka, topic, format="payload")
     db.sql("SELECT outbox.add_event('k', 'x', '0')")
     kafka.consume(topic, until=1)

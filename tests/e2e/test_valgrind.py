@@ -18,6 +18,7 @@ def complaints(log):
 
 
 def test_relays_and_writers_are_clean_while_they_publish_park_lose_the_broker_and_end(make_pg, mock):
+    """B44."""
     if not shutil.which("valgrind"):
         pytest.skip("no valgrind")
     pg = make_pg(start=False, conf={"shared_buffers": "8MB", "max_connections": 20, "max_worker_processes": 8, "autovacuum": "off"})

@@ -63,6 +63,7 @@ def test_each_format_is_what_it_says_to_the_byte(db, kafka, topic, format):
 
 
 def test_null_empty_json_null_and_an_empty_object_are_four_different_records(db, kafka, topic):
+    """B07."""
     make_sink(db, kafka, topic)
     db.sql("""SELECT outbox.add_event('k', 'x', NULL::text); SELECT outbox.add_event('k', 'x', ''::bytea);
               SELECT outbox.add_event('k', 'x', 'null'::jsonb); SELECT outbox.add_event('k', 'x', '{}')""")
@@ -78,6 +79,7 @@ def test_no_payload_is_a_null_value_in_every_format(db, kafka, topic, format):
 
 
 def test_bytes_arrive_as_they_were_stored(db, kafka, topic):
+    """B10."""
     make_sink(db, kafka, topic)
     raw = bytes(range(256)) * 3
     texts = ['{"a":"he said \\"hi\\" \\\\ /"}', '[[],[{"b":[]}]]', '"just a string"', "123", "[" * 200 + "]" * 200, ' {"x" : 1e400 }\n']
@@ -123,6 +125,7 @@ def test_event_ids_are_given_or_rise_with_time(db, kafka, topic):
 
 
 def test_keys_go_to_the_partitions_where_java_clients_put_them(db, kafka):
+    """B08."""
     topic = kafka.create_topic(partitions=10)
     make_sink(db, kafka, topic)
     expected = {"order-1": 6, "order-2": 3, "order-3": 9, "cust:42": 4, "a": 4, "ключ": 4, "": 1}

@@ -64,6 +64,7 @@ def test_an_event_alone_in_a_subtransaction_wakes_the_relay_too(db, kafka, sink)
 
 @pytest.mark.matrix
 def test_prepared_transactions_leave_with_commit_prepared(db, kafka, sink):
+    """B04."""
     db.sql("BEGIN; SELECT outbox.add_event('k', 'x', '1'); PREPARE TRANSACTION 'one'")
     db.sql("BEGIN; SELECT outbox.add_event('k', 'x', '2'); PREPARE TRANSACTION 'two'")
     db.sql("SELECT outbox.add_event('other', 'x', '3')")
@@ -127,7 +128,7 @@ def test_synchronous_commit(db, kafka, sink, setting):
 
 
 def test_of_many_commits_none_loses_its_wake_up(db, kafka, sink):
-    """The poll that would find an event whose wake-up was lost comes too late for this."""
+    """B06. The poll that would find an event whose wake-up was lost comes too late for this."""
     db.pg.configure(outbox__poll_interval="1h")
     db.pg.reload()
     try:
@@ -179,6 +180,7 @@ def test_after_any_commits_the_relay_can_be_woken(db, kafka, sink, rng):
 
 
 def test_what_is_not_committed_wakes_nobody(db, kafka, sink):
+    """B06."""
     db.pg.configure(outbox__poll_interval="1h")
     db.pg.reload()
     try:
