@@ -1,6 +1,7 @@
 """A relay that ends is started again, and no default of the cluster breaks it."""
 import pytest
-from harness.wait import eventually
+from harness.factor import scaled
+from harness.wait import eventually, never
 from harness.workload import make_sink, relays
 
 
@@ -34,3 +35,41 @@ def test_no_default_of_the_cluster_or_the_database_stops_a_relay(db, kafka, topi
         c.execute("SELECT outbox.add_event('k', 'x', '{\"n\": 1}') FROM generate_series(1, 100)")
     assert len(kafka.consume(topic, until=100)) == 100
     assert "outbox kafka/0" in [r["application_name"] for r in db.pg.backends("backend_type = 'outbox relay'")]
+
+
+def test_an_option_that_no_producer_can_be_made_with_is_named_once_and_heals_at_once(db, kafka, topic):
+    """B57. The DDL cannot see it: librdkafka refuses it when a producer is made."""
+    before = db.pg.mark()
+    make_sink(db, kafka, topic, security_protocol="sasl_plaintext", sasl_mechanism="NO-SUCH")
+    db.sql("SELECT outbox.add_event('k', 'x', '1')")
+    eventually(lambda: "NO-SUCH" in (db.value("SELECT last_error FROM outbox.lag") or ""), 20, "it is named")
+    never(lambda: db.value("SELECT state FROM outbox.lag") != "backing_off", scaled(2.0), "anything but backing off")
+    lines = [line for line in db.pg.log_since(before).splitlines() if "outbox relay" in line]
+    assert len(lines) <= 3, lines
+    db.sql("ALTER SERVER kafka OPTIONS (SET security_protocol 'plaintext', DROP sasl_mechanism)")
+    assert kafka.consume(topic, until=1, timeout=10)
+    eventually(lambda: db.value("SELECT last_error FROM outbox.lag") is None, 10, "it is over")
+
+
+def test_there_is_never_more_than_one_relay_for_a_lane_nor_one_launcher(make_db, pg, kafka, rng):
+    """B61. Two databases at once; the launcher and relays are killed while somebody counts."""
+    dbs = [make_db(extension=False) for _ in range(2)]
+    for db in dbs:
+        db.sql("CREATE EXTENSION outbox")
+        make_sink(db, kafka, kafka.create_topic(), lanes=2)
+    worst = {}
+
+    def count():
+        for who, number in pg.sql("""SELECT coalesce(datname || application_name, backend_type), count(*) FROM pg_stat_activity
+                                     WHERE backend_type LIKE 'outbox %' AND application_name NOT IN ('', 'outbox') GROUP BY 1
+                                     UNION ALL
+                                     SELECT backend_type, count(*) FROM pg_stat_activity WHERE backend_type = 'outbox launcher' GROUP BY 1"""):
+            worst[who] = max(worst.get(who, 0), number)
+        return [pid for pid, in pg.sql("SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox %'")]
+
+    for _ in range(scaled(6)):
+        pids = eventually(lambda: len(p := count()) >= 5 and p, 30, "the launcher and four relays")
+        pg.sql("SELECT pg_terminate_backend(pid) FROM unnest(%s) pid", [rng.sample(pids, 3)])
+        for _ in range(10):
+            count()
+    assert set(worst.values()) == {1} and len(worst) == 5, worst
