@@ -104,7 +104,7 @@ void reconcile()
         fresh.get(i, c);
         std::string name(c[0].bytes);
         if (c[3].number != 0) {
-            pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL WHERE name = $1", {Param::text(name)});
+            pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false WHERE name = $1", {Param::text(name)});
             pg::notice("sink \"" + name + "\" goes on where it was when it was dropped",
                        "SELECT outbox.forget('" + name + "') before CREATE SERVER starts afresh.");
         } else {

@@ -84,7 +84,8 @@ bool start(Launcher &l, Child &child, const char *function, const char *name, co
     if (pg::start_worker(function, name, type, argument, &child.handle) == pg::Started::yes)
         return true;
     child.handle = nullptr;
-    l.saw_no_slot = true;
+    if (!l.scout.running())  // else its slot is free in a moment
+        l.saw_no_slot = true;
     return false;
 }
 

@@ -59,7 +59,7 @@ Relay::Next Relay::step()
     }
     if (Clock::now() < back_off_until_)
         return Next::wait;
-    if (lane_.lane == 0)
+    if (lane_.lane == 0 && config_.error.empty())
         keep_house();
     if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish) {
         enter(!config_.halted.empty()  ? State::halted

@@ -54,12 +54,14 @@ private:
     void sleep(Next next);
     void awake();
     bool extension_usable();
+    void idle_until_updated(const char *version);
     bool extension_gone();
 
     store::Lane lane_;
     store::Progress progress_;              // batch: the newest recorded; position and seen may be ahead of what is recorded
     std::optional<store::Cap> cap_;
     store::SinkConfig config_;
+    unsigned int extension_ = 0;  // whose lanes these are
     store::Log log_;
     std::unique_ptr<Publisher> publisher_;
     Parking parking_;

@@ -29,17 +29,24 @@ Relay::Load Relay::load()
     pg::Extension extension = pg::lock_extension();
     if (extension.busy)
         return Load::busy;  // being created, dropped or altered
+    if (extension.present && std::string_view(extension.version) != OUTBOX_VERSION) {
+        idle_until_updated(extension.version);
+        return Load::done;
+    }
+    bool another = extension.present && extension_ != 0 && extension_ != extension.oid;
     store::SinkConfig config;
-    if (extension.present)
+    if (extension.present && !another)
         config = store::load_sink(lane_.sink_id);
     if (!config.exists || !store::load_lane(lane_, progress_, cap_)) {
+        // An extension that was dropped and created again is another one, with another log: nothing that is remembered here
+        // holds there, and a scout gives its lanes slots of their own.
         shared::give_up_slot();
+        if (another)
+            shared::sinks_changed(pg::my_database());
         return Load::gone;
     }
+    extension_ = extension.oid;
     config.options.lane = lane_.lane;
-    if (std::string_view(extension.version) != OUTBOX_VERSION)
-        config.error = std::string("the library is of version " OUTBOX_VERSION " and the extension in this database of version ") +
-                       extension.version + ": ALTER EXTENSION outbox UPDATE";
     parking_.load(lane_, config);
     transaction.commit();
     core::EventFilter filter;
@@ -54,15 +61,34 @@ Relay::Load Relay::load()
     if (publisher_ == nullptr || publisher_->probing() || !(config.options == publisher_->options())) {
         if (publisher_ != nullptr && !publisher_->close(kCloseLimit))
             pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
+        if (publisher_ != nullptr && !(config.options == publisher_->options()))
+            clear_error();  // what was wrong with the old options
         publisher_ = std::make_unique<Publisher>(config.options, config.wrapper);
         back_off_until_ = {};
     }
-    if (!config.error.empty())
+    if (!config.error.empty()) {
         shared::set_error(config.error.c_str());
+        if (config.error != config_.error)
+            pg::log(pg::Level::warning, ("outbox: sink \"" + config.name + "\": " + config.error).c_str());
+    } else if (!config_.error.empty() && error_.empty()) {
+        shared::set_error(nullptr);
+    }
     pg::name_session(("outbox " + config.name + "/" + std::to_string(lane_.lane)).c_str());
     config_ = std::move(config);
     loaded_ = true;
     return Load::done;
+}
+
+// Library and SQL of different versions: none of our statements may fit the tables.
+void Relay::idle_until_updated(const char *version)
+{
+    std::string error = std::string("the library is of version " OUTBOX_VERSION " and the extension in this database of version ") + version +
+                        ": ALTER EXTENSION outbox UPDATE";
+    if (error != config_.error)
+        pg::log(pg::Level::warning, ("outbox: a relay of database \"" + std::string(pg::my_database_name()) + "\" waits: " + error).c_str());
+    config_.error = error;
+    shared::set_error(error.c_str());
+    loaded_ = true;
 }
 
 bool Relay::close()
