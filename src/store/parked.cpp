@@ -66,30 +66,80 @@ bool anything_parked(const Lane &lane)
     "(SELECT f.destination, f.aggregate_id, min(f.id) AS id FROM outbox.parked_events f" \
     " WHERE f.sink_id = $1 AND f.aggregate_id IS NOT NULL AND " which " GROUP BY 1, 2) b"
 
-std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit)
+// Names of destinations have no comma (Kafka: a topic's).
+static std::string joined(const Destinations &names)
 {
-    static pg::Statement promote(
+    std::string all;
+    for (const std::string &name : names)
+        all.append(all.empty() ? "" : ",").append(name);
+    return all;
+}
+
+Destinations failed_destinations(const Lane &lane)
+{
+    Destinations found;
+    pg::Rows rows = pg::run_once("SELECT DISTINCT destination FROM outbox.parked_events"
+                                 " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at IS NOT NULL AND attempts > 0",
+                                 {Param::int4(lane.sink_id)});
+    Cell c[1];
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        rows.get(i, c);
+        found.emplace_back(c[0].bytes);
+    }
+    return found;
+}
+
+void promote(const Lane &lane, bool hold, const Destinations &closed)
+{
+    static pg::Statement update(
         "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.clock_timestamp()"
         " WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"
         // All that wait behind a key's released event at once: one by one a busy key would never catch up.
         "   LEFT JOIN " FIRST_OF_KEY("f.reason <> 'behind' AND ($2 OR f.reason <> 'dead')") " USING (destination, aggregate_id)"
-        "   WHERE p.sink_id = $1 AND p.reason = 'behind' AND (b.id IS NULL OR b.id > p.id) FOR UPDATE OF p SKIP LOCKED)");
-    promote.run({Param::int4(lane.sink_id), Param::boolean(hold)});
+        "   WHERE p.sink_id = $1 AND p.reason = 'behind' AND (b.id IS NULL OR b.id > p.id)"
+        "     AND p.destination <> ALL (pg_catalog.string_to_array($3, ','))"
+        "     AND outbox.lane_of(p.aggregate_id, p.id, $4) = $5 FOR UPDATE OF p SKIP LOCKED)");
+    std::string names = joined(closed);
+    update.run({Param::int4(lane.sink_id), Param::boolean(hold), Param::text(names), Param::int4(lane.lanes), Param::int4(lane.lane)});
+}
 
+#define EVENT_COLUMNS \
+    "id, '0'::pg_catalog.xid8, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers::text, topic, created_at"
+
+std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit, const Destinations &closed, const Destinations &to_test)
+{
     static pg::Statement due(
-        "SELECT id, '0'::pg_catalog.xid8, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers::text, topic, created_at"
-        " FROM outbox.parked_events p WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.clock_timestamp()"
-        "   AND outbox.lane_of(aggregate_id, id, $2) = $3 ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED");
-    pg::Rows rows = due.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::int8(limit)});
+        "SELECT " EVENT_COLUMNS " FROM outbox.parked_events p"
+        " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.clock_timestamp()"
+        "   AND outbox.lane_of(aggregate_id, id, $2) = $3 AND destination <> ALL (pg_catalog.string_to_array($5, ','))"
+        " ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED");
+    // The first of some keys, those that were tried least: one key or one partition does not speak for the whole destination.
+    static pg::Statement tests(
+        "SELECT t.* FROM pg_catalog.unnest(pg_catalog.string_to_array($4, ',')) d, LATERAL ("
+        "   SELECT " EVENT_COLUMNS " FROM outbox.parked_events p JOIN ("
+        "     SELECT min(f.id) AS first_id FROM outbox.parked_events f"
+        "     WHERE f.sink_id = $1 AND f.destination = d AND ($5 OR f.reason <> 'dead') AND outbox.lane_of(f.aggregate_id, f.id, $2) = $3"
+        "     GROUP BY f.aggregate_id) h ON h.first_id = p.id"
+        "   WHERE p.sink_id = $1 AND p.reason <> 'dead' ORDER BY p.attempts, p.id LIMIT 8 FOR UPDATE OF p SKIP LOCKED) t");
     std::vector<core::Event> events;
-    std::vector<std::int64_t> ids;
-    events.reserve(rows.size());
     std::size_t bytes = 0;
-    rows.each([&](const Cell *c) {
+    auto add = [&](const Cell *c) {
         events.push_back(event_of(c));
         bytes += events.back().payload.size();
         return bytes < core::kMaxBatchBytes;  // the rest another time
-    });
+    };
+    std::string closed_names = joined(closed), test_names = joined(to_test);
+    if (!to_test.empty())
+        tests.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::text(test_names), Param::boolean(hold)})
+            .each([&](const Cell *c) { return add(c); });
+    if (bytes < core::kMaxBatchBytes)
+        due.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::int8(limit), Param::text(closed_names)})
+            .each([&](const Cell *c) { return add(c); });
+    if (events.empty())
+        return events;
+    std::sort(events.begin(), events.end(), [](const core::Event &a, const core::Event &b) { return a.id < b.id; });
+    Ids ids;
+    ids.reserve(events.size());
     for (const core::Event &e : events)
         ids.push_back(e.id);
 
@@ -97,22 +147,22 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
     static pg::Statement held_back(
         "SELECT p.id FROM outbox.parked_events p JOIN "
         FIRST_OF_KEY("($3 OR f.reason <> 'dead') AND NOT EXISTS (SELECT FROM pg_catalog.unnest($2) t WHERE t = f.id)")
-        " USING (destination, aggregate_id) WHERE p.sink_id = $1 AND p.id = ANY ($2) AND b.id < p.id");
+        " USING (destination, aggregate_id) WHERE p.sink_id = $1 AND p.id = ANY ($2) AND b.id < p.id ORDER BY p.id");
     pg::Rows behind = held_back.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
-    std::vector<std::int64_t> leave;
+    Ids leave;
     leave.reserve(ids.size());
     behind.each([&](const Cell *c) { leave.push_back(c[0].number); });
-    std::erase_if(events, [&](const core::Event &e) { return std::find(leave.begin(), leave.end(), e.id) != leave.end(); });
+    std::erase_if(events, [&](const core::Event &e) { return std::binary_search(leave.begin(), leave.end(), e.id); });
     return events;
 }
 
-void unpark(const Lane &lane, const std::vector<std::int64_t> &ids)
+void unpark(const Lane &lane, const Ids &ids)
 {
     static pg::Statement remove("DELETE FROM outbox.parked_events WHERE sink_id = $1 AND id = ANY ($2)");
     remove.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size())});
 }
 
-void put_back(const Lane &lane, std::int64_t id, ParkReason reason, std::string_view error)
+void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_view error)
 {
     // 2, 4, 8 ... seconds, five minutes at most, with jitter.
     static pg::Statement update(
@@ -120,8 +170,8 @@ void put_back(const Lane &lane, std::int64_t id, ParkReason reason, std::string_
         " last_error = coalesce(nullif($4, ''), last_error),"
         " next_attempt_at = CASE WHEN $3 = 'retry' THEN pg_catalog.clock_timestamp()"
         "   + least(pg_catalog.power(2, least(attempts, 10)), 300) * (0.75 + pg_catalog.random() / 2) * interval '1 second' END"
-        " WHERE sink_id = $1 AND id = $2");
-    update.run({Param::int4(lane.sink_id), Param::int8(id), Param::text(name(reason)), Param::text(error)});
+        " WHERE sink_id = $1 AND id = ANY ($2)");
+    update.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(name(reason)), Param::text(error)});
 }
 
 }  // namespace outbox::store

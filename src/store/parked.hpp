@@ -1,8 +1,8 @@
 // Parked events: what could not be delivered, and what waits behind it. C++ regime.
 //
 // The ordering key is (destination, aggregate_id). A row `retry` is tried again when it is due, a row `dead` waits for
-// outbox.redrive or outbox.discard, a row `behind` waits for an earlier one of its key. Rows are taken with FOR UPDATE
-// SKIP LOCKED: a transaction that sits on one blocks no lane.
+// outbox.redrive or outbox.discard, a row `behind` waits for an earlier one of its key, or for its destination while that takes
+// nothing (it is closed: the relay knows). Rows are taken with FOR UPDATE SKIP LOCKED: a transaction that sits on one blocks no lane.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,21 @@ void load_gate(const Lane &lane, bool hold, core::KeyGate &gate);
 
 bool anything_parked(const Lane &lane);  // of this lane's sink, but for dead ones
 
-// Inside a Transaction: locks and returns the events of this lane that are due, in id order, after making due what is no
-// longer behind anything. Never one whose key has an earlier row that was not taken too. They live until the transaction ends.
-std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit);
-void unpark(const Lane &lane, const std::vector<std::int64_t> &ids);                          // delivered
-void put_back(const Lane &lane, std::int64_t id, ParkReason reason, std::string_view error);  // with a growing pause
+using Destinations = std::vector<std::string>;
+
+// Destinations of rows that failed before and are to be tried again.
+Destinations failed_destinations(const Lane &lane);
+
+// Makes due what is behind nothing any more, but in closed destinations.
+void promote(const Lane &lane, bool hold, const Destinations &closed);
+
+// Inside a Transaction: locks and returns the events of this lane that are due, in id order; of closed destinations none, but the
+// first few of those to be tested, due or not. Never one whose key has an earlier row that was not taken too. They live until the
+// transaction ends.
+std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit, const Destinations &closed, const Destinations &to_test);
+
+using Ids = std::vector<std::int64_t>;
+void unpark(const Lane &lane, const Ids &ids);                                          // delivered
+void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_view error);  // with a growing pause
 
 }  // namespace outbox::store

@@ -1,6 +1,8 @@
 #include "worker/parking.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
@@ -8,22 +10,91 @@
 
 namespace outbox::worker {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::int64_t kBatch = 1'000;
-constexpr seconds kBetweenPasses{1};
+constexpr milliseconds kBetweenPasses{1000};
+// What refresh() costs grows with the number of parked events: it is done for a twentieth of the time at most.
+constexpr seconds kBetweenRefreshes{10};
+constexpr int kRefreshShare = 20;
+constexpr int kUntested = 3;  // passes
 
 void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
 {
-    if (!(config.options == options_))
-        publisher_.reset();
+    publisher_.reset();  // what was redriven is to be judged anew, by a producer that remembers nothing of its topic
     lane_ = lane;
     options_ = config.options;
     name_ = config.name;
     wrapper_ = config.wrapper;
-    store::load_gate(lane_, hold(), gate_);
     anything_ = store::anything_parked(lane_);
+    closed_.clear();
+    for (std::string &destination : store::failed_destinations(lane_))
+        closed_.try_emplace(std::move(destination));
+    refresh();
+    pause_.reset();
     next_ = {};
+}
+
+// Makes due what waits behind nothing any more, and reads which keys are gated.
+void Parking::refresh()
+{
+    Clock::time_point begin = Clock::now();
+    if (anything_)
+        store::promote(lane_, hold(), closed());
+    store::load_gate(lane_, hold(), gate_);
+    released_ = false;
+    refreshed_at_ = Clock::now();
+    refresh_at_ = refreshed_at_ + kRefreshShare * (refreshed_at_ - begin);
+}
+
+store::Destinations Parking::closed() const
+{
+    store::Destinations names;
+    for (const auto &[destination, state] : closed_)
+        names.push_back(destination);
+    return names;
+}
+
+store::Destinations Parking::to_test()
+{
+    store::Destinations names;
+    for (auto &[destination, state] : closed_) {
+        if (Clock::now() < state.test_at)
+            continue;
+        if (std::exchange(state.asked, true))
+            names.push_back(destination);
+        else
+            publisher().inquire(destination);  // and in the next pass it is tested
+    }
+    return names;
+}
+
+// Which destinations take nothing and which take something, after a batch. One that took some of it is not closed: it may be one
+// partition that is stuck.
+void Parking::tally(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher)
+{
+    Tallies tallies;
+    for (std::size_t i = 0; i < events.size(); i++) {
+        bool took = fates[i] == Fate::delivered || fates[i] == Fate::dead;
+        if (!took && fates[i] != Fate::deferred)
+            continue;
+        std::string_view destination = publisher.destination(events[i]);
+        auto tally = tallies.find(destination);
+        if (tally == tallies.end())
+            tally = tallies.emplace(std::string(destination), Tally{}).first;
+        (took ? tally->second.took_some : tally->second.refused_some) = true;
+    }
+    for (const auto &[destination, tally] : tallies) {
+        if (tally.took_some) {
+            released_ |= closed_.erase(destination) > 0;
+            continue;
+        }
+        Closed &state = closed_[destination];
+        state.untested = 0;
+        state.asked = false;
+        state.test_at = Clock::now() + milliseconds(state.pause.next_ms(random_()));
+    }
 }
 
 void Parking::park(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher)
@@ -42,11 +113,15 @@ void Parking::park(std::span<const core::Event> events, const std::vector<Fate> 
     }
     if (parked.empty())
         return;
+    tally(events, fates, publisher);
     store::park(lane_, parked);
     anything_ = true;
+    auto cause = std::find_if(parked.begin(), parked.end(), [](const store::ToPark &e) { return e.reason != store::ParkReason::behind; });
+    if (cause == parked.end())
+        return;  // of what they wait for the log has told
     char line[400];
     snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d parked %zu events, the first with id %lld: %s", name_.c_str(), lane_.lane,
-             parked.size(), static_cast<long long>(parked[0].id), parked[0].error.c_str());
+             parked.size(), static_cast<long long>(parked[0].id), cause->error.c_str());
     pg::log(pg::Level::warning, line);
 }
 
@@ -58,48 +133,87 @@ std::size_t Parking::pass()
     pg::Transaction transaction;
     if (!pg::lock_extension().present)
         return 0;
-    std::vector<core::Event> events = store::take_due(lane_, hold(), kBatch);
+    std::vector<core::Event> events = take();
     if (events.empty()) {
-        anything_ = store::anything_parked(lane_);
+        anything_ = released_ || store::anything_parked(lane_);
+        if (!anything_)
+            closed_.clear();
         transaction.commit();
         return 0;
     }
-    if (publisher_ == nullptr) {
-        core::SinkOptions options = options_;
-        options.delivery_timeout_ms = options.stall_timeout_ms;
-        publisher_ = std::make_unique<Publisher>(options, wrapper_);
-    }
     std::vector<Fate> fates;
     pg::HoldInterrupts held;  // to the commit: what is acknowledged in time is recorded
-    Publisher::Result result = publisher_->publish(events, fates, [](const core::Event &) { return false; });
-    settle(events, fates, result);
-    std::vector<std::int64_t> delivered;
+    Publisher::Result result = publisher().publish(events, fates, [](const core::Event &) { return false; });
+    tally(events, fates, *publisher_);
+    settle(events, fates);
+    store::Ids delivered;
     for (std::size_t i = 0; i < events.size(); i++)
         if (fates[i] == Fate::delivered)
             delivered.push_back(events[i].id);
     store::unpark(lane_, delivered);
-    if (!delivered.empty())
-        store::load_gate(lane_, hold(), gate_);
+    released_ |= !delivered.empty();
+    if (released_ && Clock::now() >= refresh_at_)
+        refresh();
     transaction.commit();
-    if (delivered.size() == events.size())
-        next_ = {};  // more may be due
+    if (result == Publisher::Result::outage) {
+        outage_ = publisher_->error();
+        next_ = Clock::now() + milliseconds(pause_.next_ms(random_()));
+    } else {
+        outage_.clear();
+        pause_.reset();
+        if (delivered.size() == events.size())
+            next_ = {};  // more may be due
+    }
     return delivered.size();
 }
 
-void Parking::settle(const std::vector<core::Event> &events, const std::vector<Fate> &fates, Publisher::Result result)
+Publisher &Parking::publisher()
 {
-    for (std::size_t i = 0; i < events.size(); i++) {
-        std::int64_t id = events[i].id;
-        switch (fates[i]) {
-        case Fate::delivered: break;
-        case Fate::gated: store::put_back(lane_, id, store::ParkReason::behind, {}); break;
-        case Fate::dead: store::put_back(lane_, id, store::ParkReason::dead, publisher_->reason(i)); break;
-        case Fate::deferred: store::put_back(lane_, id, store::ParkReason::retry, publisher_->reason(i)); break;
-        case Fate::open:
-            if (result != Publisher::Result::stopped)
-                store::put_back(lane_, id, store::ParkReason::retry, publisher_->error());
+    if (publisher_ == nullptr) {
+        core::SinkOptions options = options_;
+        // Where nothing at all is acknowledged Publisher waits twice the one, and gives up after the other.
+        options.stall_timeout_ms = options_.stall_timeout_ms / 2;
+        options.delivery_timeout_ms = options_.stall_timeout_ms + options_.stall_timeout_ms / 4;
+        publisher_ = std::make_unique<Publisher>(options, wrapper_);
+    }
+    return *publisher_;
+}
+
+std::vector<core::Event> Parking::take()
+{
+    Clock::time_point now = Clock::now();
+    if ((released_ || now - refreshed_at_ > kBetweenRefreshes) && now >= refresh_at_)
+        refresh();
+    store::Destinations tested = to_test();
+    std::vector<core::Event> events = store::take_due(lane_, hold(), kBatch, closed(), tested);
+    for (const std::string &destination : tested) {
+        if (std::any_of(events.begin(), events.end(), [&](const core::Event &e) { return publisher().destination(e) == destination; }))
+            continue;
+        // Somebody sits on its rows, or nothing is left of it.
+        if (auto state = closed_.find(destination); ++state->second.untested >= kUntested) {
+            closed_.erase(state);
+            released_ = true;
         }
     }
+    return events;
+}
+
+// What was not delivered stays, with its reason. An outage is nobody's fault: what is still open stays as it is, and its attempts
+// are not counted.
+void Parking::settle(std::span<const core::Event> events, const std::vector<Fate> &fates)
+{
+    std::map<std::pair<store::ParkReason, std::string>, store::Ids> groups;
+    for (std::size_t i = 0; i < events.size(); i++) {
+        switch (fates[i]) {
+        case Fate::delivered:
+        case Fate::open: break;
+        case Fate::gated: groups[{store::ParkReason::behind, {}}].push_back(events[i].id); break;
+        case Fate::dead: groups[{store::ParkReason::dead, publisher_->reason(i)}].push_back(events[i].id); break;
+        case Fate::deferred: groups[{store::ParkReason::retry, publisher_->reason(i)}].push_back(events[i].id); break;
+        }
+    }
+    for (const auto &[group, ids] : groups)
+        store::put_back(lane_, ids, group.first, group.second);
 }
 
 }  // namespace outbox::worker

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/backoff.hpp"
 #include "core/event.hpp"
 #include "core/keygate.hpp"
 #include "store/lanes.hpp"
+#include "store/parked.hpp"
 #include "store/sinks.hpp"
 #include "worker/publisher.hpp"
 
@@ -20,8 +25,11 @@ public:
     // What is parked now. Inside a Transaction.
     void load(const store::Lane &lane, const store::SinkConfig &config);
 
-    // Nothing of this key may be sent: one of its events is parked.
-    bool gated(std::string_view destination, const core::Event &event) const { return !gate_.empty() && gate_.blocked(destination, event.aggregate_id); }
+    // Nothing of this key may be sent: one of its events is parked, or its destination takes nothing for now.
+    bool gated(std::string_view destination, const core::Event &event) const
+    {
+        return (!gate_.empty() && gate_.blocked(destination, event.aggregate_id)) || (!closed_.empty() && closed_.contains(destination));
+    }
 
     // Parks what of `events` was neither delivered nor is open, in the relay's transaction.
     void park(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher);
@@ -31,19 +39,45 @@ public:
     // of its own, if there is anything to do.
     std::size_t pass();
 
+    // Why the last pass found the sink down; empty: it did not.
+    const std::string &outage() const { return outage_; }
+
     bool close(std::chrono::milliseconds limit) { return publisher_ == nullptr || publisher_->close(limit); }
 
 private:
+    // A destination that took nothing when it was last tried. Its new events are parked without being sent, and some of its parked
+    // ones test it from time to time.
+    struct Closed {
+        core::Backoff pause{1000, 30'000};
+        Clock::time_point test_at{};
+        bool asked = false;  // the producer was told to look at it again: what it knows can be minutes old
+        int untested = 0;  // passes in which none of its events could be had
+    };
+    struct Tally {
+        bool took_some = false, refused_some = false;
+    };
+    using Tallies = std::map<std::string, Tally, std::less<>>;
+
     bool hold() const { return options_.on_poison == core::OnPoison::hold; }
-    void settle(const std::vector<core::Event> &events, const std::vector<Fate> &fates, Publisher::Result result);
+    Publisher &publisher();
+    std::vector<core::Event> take();
+    void settle(std::span<const core::Event> events, const std::vector<Fate> &fates);
+    void tally(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher);
+    void refresh();
+    store::Destinations closed() const;
+    store::Destinations to_test();
 
     store::Lane lane_;
     core::SinkOptions options_;
-    std::string name_, wrapper_;
+    std::string name_, wrapper_, outage_;
     core::KeyGate gate_;
+    std::map<std::string, Closed, std::less<>> closed_;
     std::unique_ptr<Publisher> publisher_;
-    Clock::time_point next_{};
+    core::Backoff pause_{1000, 30'000};  // while the sink is down
+    std::minstd_rand random_{std::random_device{}()};
+    Clock::time_point next_{}, refreshed_at_{}, refresh_at_{};
     bool anything_ = false;  // but for dead ones
+    bool released_ = false;  // something may be behind nothing any more
 };
 
 }  // namespace outbox::worker

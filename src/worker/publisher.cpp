@@ -34,6 +34,17 @@ long Publisher::until(Clock::time_point t)
 Publisher::Publisher(core::SinkOptions options, std::string wrapper)
     : options_(std::move(options)), wrapper_(std::move(wrapper)), reports_(1024)
 {
+    std::string error, hint;  // of a bad template the producer will tell
+    route_.parse(options_.topic, error, hint);
+}
+
+std::string_view Publisher::destination(const core::Event &event)
+{
+    if (sink_ != nullptr)
+        return sink_->destination(event);
+    std::string_view topic;
+    route_.expand(event, route_buffer_, topic);
+    return topic;
 }
 
 Publisher::~Publisher() { close(kCloseLimit); }

@@ -14,9 +14,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/buffer.hpp"
 #include "core/event.hpp"
 #include "core/keygate.hpp"
 #include "core/options.hpp"
+#include "core/topic.hpp"
 #include "sink/sink.hpp"
 
 namespace outbox::worker {
@@ -58,7 +60,8 @@ public:
     bool probing() const { return probing_; }
     Probe end_probe(std::chrono::milliseconds grace);  // for good: waits for its report if it has left, at most so long
 
-    std::string_view destination(const core::Event &event) { return sink().destination(event); }
+    std::string_view destination(const core::Event &event);  // needs no producer. Valid until the next call
+    void inquire(std::string_view destination) { sink().inquire(destination); }  // in the background: what is the matter with it now
     const std::string &error() const { return error_; }       // of the last outage
     const std::string &reason(std::size_t index) const;       // why event `index` of the last publish() is dead
     int fd() { return sink_ != nullptr ? sink_->fd() : -1; }
@@ -108,6 +111,8 @@ private:
 
     core::SinkOptions options_;
     std::string wrapper_;
+    core::TopicTemplate route_;
+    core::Buffer route_buffer_;
     std::unique_ptr<sink::Sink> sink_;
     Clock::time_point made_at_{}, last_ack_{};
     std::optional<Clock::time_point> stop_by_;

@@ -73,6 +73,7 @@ Relay::Next Relay::step()
     if (down_)
         return extension_gone() ? Next::again : probe_pass();
     shared::set_progress(progress_.position, static_cast<std::int64_t>(parking_.pass()));
+    show_outage_of_parked();
     return publish_pass();
 }
 

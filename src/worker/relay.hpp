@@ -37,6 +37,7 @@ private:
     Next probe_pass();
     void record_probe();
     void up_again();
+    void show_outage_of_parked();
     void settle_probe(std::chrono::milliseconds grace);
     void hold_for_test();
     void make_durable(const store::Batch &batch);
@@ -78,7 +79,7 @@ private:
     bool busy_ = false;                     // something was written since we looked at scheduled events
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     shared::State state_ = shared::State::starting;
-    std::string error_, house_error_;
+    std::string error_, house_error_, parked_error_;
 };
 
 }  // namespace outbox::worker

@@ -73,6 +73,20 @@ void Relay::up_again()
     clear_error();
 }
 
+// Parked events can find the sink down while nothing else is to be sent.
+void Relay::show_outage_of_parked()
+{
+    if (parking_.outage() == parked_error_)
+        return;
+    if (error_ == parked_error_)
+        clear_error();
+    parked_error_ = parking_.outage();
+    if (!parked_error_.empty() && error_.empty()) {
+        error_ = parked_error_;
+        shared::set_error(error_.c_str());
+    }
+}
+
 // Gives the probe a moment to be acknowledged before its producer is given up.
 void Relay::settle_probe(milliseconds grace)
 {

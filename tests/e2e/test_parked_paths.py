@@ -1,0 +1,77 @@
+"""Parked events beside live ones: a topic that takes nothing costs the others next to nothing, an outage is no attempt, many rows
+are no burden."""
+import time
+
+import pytest
+from harness import checker
+from harness.factor import scaled
+from harness.wait import eventually, never
+from harness.workload import make_sink, nothing_pending
+
+
+def parked(db, where="true"):
+    return db.value(f"SELECT count(*) FROM outbox.parked WHERE {where}")
+
+
+@pytest.mark.parametrize("trouble", ["missing", "not_enough_replicas"])
+def test_a_steady_stream_to_a_topic_that_takes_nothing_delays_no_other(db, kafka, topic, trouble, mock):
+    """B20. Each event of the healthy topic is timed while five others a turn go to the bad one, more keys with each turn."""
+    if trouble == "missing":
+        broker, bad = kafka, f"{topic}-bad"
+    else:
+        broker, topic, bad = mock, "good", "bad"
+        mock.cmd("topic good 1")
+        mock.cmd("topic bad 1")
+        mock.cmd("topic_error bad NOT_ENOUGH_REPLICAS")
+    make_sink(db, broker, topic)
+    db.sql("SELECT outbox.add_event('healthy', 'x', '0')")
+    nothing_pending(db)
+    slow, turns, begin, number = [], 0, time.monotonic(), 0
+    with db.connect() as c:
+        while time.monotonic() - begin < scaled(10.0):
+            turns += 1
+            for _ in range(5):
+                number += 1
+                c.execute("SELECT outbox.add_event('k' || %s %% 40, 'x', %s::text, topic => %s)", [number, str(number), bad])
+            c.execute("SELECT outbox.add_event('healthy', 'x', %s::text)", [str(turns)])
+            wrote = time.monotonic()
+            eventually(lambda: c.execute("SELECT count(*) FROM outbox.pending WHERE aggregate_id = 'healthy'").fetchone() == (0,), 20,
+                       interval=0.02)
+            slow.append(time.monotonic() - wrote)
+            time.sleep(0.02)  # a writer's own pace
+    slow.sort()
+    print(f"{trouble}: {turns} turns, median {slow[len(slow) // 2]:.3f} s, slowest {slow[-3:]}")
+    # The first meeting with the topic and a test of it now and then take their time; a batch does not.
+    assert slow[-2] < 5 and slow[len(slow) // 2] < 1
+    assert turns > 12, "each batch waited for the topic"
+    if trouble == "missing":
+        kafka.create_topic(bad)
+    else:
+        mock.cmd("topic_error bad 0")
+    eventually(lambda: parked(db) == 0, 60, "the events have gone out")
+    records = broker.consume(bad, until=number)
+    for key in {r.key for r in records}:
+        values = [int(r.value) for r in records if r.key == key]
+        assert values == sorted(values), key
+    assert len(records) == number
+    db.sql("SELECT outbox.add_event('k1', 'x', '-1', topic => %s)", [bad])
+    nothing_pending(db)
+    eventually(lambda: parked(db) == 0, 10, "nothing is parked any more")
+
+
+def test_an_outage_is_no_attempt_for_events_that_are_parked(db, kafka, topic):
+    """B26. They wait for a topic that is not there when the broker goes away for longer than many attempts would take."""
+    missing = f"{topic}-missing"
+    make_sink(db, kafka, topic, stall_timeout="1s")
+    db.sql("SELECT outbox.add_event('k' || g, 'x', g::text, topic => %s) FROM generate_series(1, 20) g", [missing])
+    eventually(lambda: parked(db, "reason = 'retry'") == 20, 20, "they are parked")
+    kafka.kill()
+    eventually(lambda: "refused" in (db.value("SELECT last_error FROM outbox.lag") or ""), 30, "the outage is seen")
+    before = db.sql("SELECT id, attempts FROM outbox.parked ORDER BY id")
+    never(lambda: db.sql("SELECT id, attempts FROM outbox.parked ORDER BY id") != before or parked(db, "reason <> 'retry'"), scaled(6.0),
+          "an attempt was counted", interval=0.2)
+    kafka.start()
+    kafka.create_topic(missing)
+    eventually(lambda: parked(db) == 0, 60, "they have gone out")
+    assert len(kafka.consume(missing)) == 20
+    eventually(lambda: db.value("SELECT last_error FROM outbox.lag") is None, 10, "no error is left")
