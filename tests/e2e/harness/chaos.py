@@ -5,6 +5,7 @@ Used by test_chaos.py and by tests/chaos."""
 import argparse
 import contextlib
 import random
+import re
 import signal
 import sys
 import time
@@ -91,12 +92,15 @@ class Chaos:
         return name
 
     def disturb(self, seconds):
-        end, due = time.monotonic() + seconds, time.monotonic() + 1
+        end, due, inject_at = time.monotonic() + seconds, time.monotonic() + 1, time.monotonic() + 1
         while time.monotonic() < end:
             self.faults.run_due()
             if time.monotonic() >= due:
                 self.faults.at_random()
                 due = time.monotonic() + self.rng.uniform(*BETWEEN)
+            if time.monotonic() >= inject_at:
+                self.faults.inject()
+                inject_at = time.monotonic() + self.rng.uniform(*BETWEEN)
             for sink in self.all:
                 for threads in (sink.load.writers, sink.load.others, sink.dba):
                     if threads.errors:
@@ -109,6 +113,9 @@ class Chaos:
         for sink in self.sinks:
             self.judge_sink(sink)
         self.judge_mocked(mocked)
+        for sink in self.all:
+            eventually(lambda: sink.db.sql("SELECT state, last_error FROM outbox.lag") == [("idle", None)], 20,
+                       lambda: f"an idle sink without an error: {sink.db.sql('SELECT * FROM outbox.lag')}")
         strangers = self.faults.strangers(self.pg.log_since(self.mark))
         assert not strangers, "processes ended by themselves:\n" + "\n".join(strangers)
         self.totals["turns of the segments"] += sum(s.db.value("SELECT last_value FROM outbox.turn") for s in self.all)
@@ -185,11 +192,20 @@ class Chaos:
             repeats += verdict.repeats
         return repeats
 
+    def unusual_lines(self):
+        """What relays had to say, but for outages and parked events."""
+        lines = re.findall(r"outbox (?:relay|launcher|scout) (?:WARNING|ERROR|FATAL|PANIC): +(.*)", self.pg.log_since(self.mark))
+        return Counter(re.sub(r"\d+", "N", line) for line in lines
+                       if not re.search(r" is down: | parked \d+ events|terminating |connection to client lost", line))
+
     def summary(self):
         self.totals["late topics"] += sum(len(s.late_topics) for s in self.all)
         parts = [f"{n} {what}" for what, n in self.totals.items()]
         parts.append("faults " + ", ".join(f"{what} {n}" for what, n in sorted(self.faults.counts.items())))
         parts.append("injected " + ", ".join(f"{what} {n}" for what, n in sorted(self.faults.injected.items())))
+        unusual = self.unusual_lines()
+        if unusual:
+            parts.append("in the log: " + ", ".join(f"{n} x {what}" for what, n in unusual.items()))
         failed = sum((s.failed for s in self.all), Counter())
         if failed:
             parts.append("DBA's statements that came to nothing " + ", ".join(f"{what} {n}" for what, n in failed.items()))

@@ -5,6 +5,7 @@ import itertools
 import queue
 import random
 import re
+import signal
 import time
 from collections import Counter
 from datetime import datetime, timezone
@@ -13,11 +14,12 @@ from types import SimpleNamespace
 import psycopg
 from confluent_kafka import KafkaException
 
+from . import env
 from .chaos_load import ChaosLoad
 from .wait import eventually
 from .workload import GONE, Killer, Threads, make_sink, nothing_pending, relays
 
-BATCH = 200                     # of a lane, in events
+BATCH = 50                      # of a lane, in events; small, so that there are many
 DELIVERY_TIMEOUT = 3.0          # seconds; the broker is away for less than that, or for more
 TABLES = ["outbox.lanes", "outbox.progress", "outbox.parked_events", "outbox.sinks", "outbox.segments", "outbox.scheduled",
           *(f"outbox.events_{k}" for k in range(16))]
@@ -107,26 +109,32 @@ class Faults:
     """at_random() does one thing; what ends by itself ends in run_due(). Everything happens in the caller's thread, but for what the
     DBAs are asked to do."""
 
-    WEIGHTS = {"terminate": 3, "crash": 2, "launcher_crash": 1, "launcher_terminate": 1, "immediate_restart": 1,
-               "broker_kill": 2, "broker_freeze": 2, "stall": 1, "drop": 3, "slow": 2,
-               "poison": 3, "unknown_topic": 2, "bulk": 2, "pause": 2, "redrive": 2, "alter": 2, "lanes": 3, "vacuum_full": 2, "lock": 2,
-               "inject": 5}
-    QUIET = {"poison", "unknown_topic", "bulk", "pause", "redrive", "alter", "lanes", "vacuum_full", "lock", "inject"}
+    # Drawn like cards: each kind once, then each as often as this in every deck.
+    KINDS = {"terminate": 3, "cancel": 1, "freeze_relay": 1, "crash": 2, "launcher_crash": 1, "launcher_terminate": 1, "immediate_restart": 1,
+             "broker_kill": 2, "broker_freeze": 2, "stall": 1, "drop": 3, "slow": 2,
+             "poison": 3, "unknown_topic": 2, "bulk": 2,
+             "pause": 2, "off": 1, "redrive": 2, "alter": 2, "lanes": 3, "vacuum_full": 2, "lock": 2}
+    QUIET = {"poison", "unknown_topic", "bulk", "pause", "off", "redrive", "alter", "lanes", "vacuum_full", "lock"}
     BROKER = {"broker_kill", "broker_freeze", "stall", "slow"}
 
     def __init__(self, rng, pg, kafka, link, mock, sinks, mocked):
         self.rng, self.pg, self.kafka, self.link, self.mock, self.sinks, self.mocked = rng, pg, kafka, link, mock, sinks, mocked
         self.counts, self.later, self.order = Counter(), [], itertools.count()
-        self.story = []
+        self.deck, self.story = [], []
         self.broker_busy, self.injected, self.crashed = False, Counter(), []
 
     def at_random(self):
-        kinds = [k for k in self.WEIGHTS if not (self.broker_busy and k in self.BROKER)]
-        kind = self.rng.choices(kinds, [self.WEIGHTS[k] for k in kinds])[0]
+        if not self.deck:
+            self.deck = [kind for kind, times in self.KINDS.items() for _ in range(times if self.counts else 1)]
+            self.rng.shuffle(self.deck)
+        kind = next((k for k in self.deck if not (self.broker_busy and k in self.BROKER)), None)
+        if kind is None:  # those that are left are the broker's, which has enough
+            return
+        self.deck.remove(kind)
         self.counts[kind] += 1
         self.tell(kind)
         # A planned stop repeats what the broker has not acknowledged in time.
-        if kind not in self.QUIET or self.broker_busy and kind in ("pause", "alter", "lanes"):
+        if kind not in self.QUIET or self.broker_busy and kind in ("pause", "off", "alter", "lanes"):
             for sink in self.sinks:
                 sink.may_repeat()
         getattr(self, kind)()
@@ -148,6 +156,16 @@ class Faults:
 
     def terminate(self):
         self.any_sink().killer.terminate()
+
+    def cancel(self):
+        sink = self.any_sink()
+        sink.db.sql("SELECT pg_cancel_backend(%s)", [sink.killer.victim()])
+
+    def freeze_relay(self):
+        pid = self.any_sink().killer.victim()
+        self.crashed.append(pid)  # the postmaster kills what does not end in time
+        self.pg.signal(pid, signal.SIGSTOP)
+        self.after(self.rng.uniform(0.5, 4), lambda: env.send(pid, signal.SIGCONT))
 
     def crash(self):
         killer = self.any_sink().killer
@@ -210,7 +228,8 @@ class Faults:
     # ---- events --------------------------------------------------------------------------------------------------
 
     def poison(self):
-        self.any_sink().load.poison += self.rng.choice([1, 1, 2, 4])
+        for sink in [*self.sinks, self.mocked]:
+            sink.load.poison += self.rng.choice([1, 2, 4])
 
     def unknown_topic(self):
         sink = self.rng.choice(self.sinks)
@@ -237,6 +256,14 @@ class Faults:
         sink = self.any_sink()
         sink.ask("SELECT outbox.pause('kafka')")
         self.after(self.rng.uniform(0.2, 4), lambda: sink.ask("SELECT outbox.resume('kafka')"))
+
+    def off(self):
+        self.publish("off")
+        self.after(self.rng.uniform(0.2, 3), lambda: self.publish("on"))
+
+    def publish(self, value):
+        self.pg.configure(outbox__publish=value)
+        self.pg.reload()
 
     def redrive(self):
         self.any_sink().ask("SELECT outbox.redrive('kafka')")

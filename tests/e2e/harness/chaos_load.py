@@ -84,7 +84,7 @@ class ChaosLoad(Load):
     def write_event(self, c, rng, key, version, part):
         poison = self.poison > 0
         self.poison -= poison
-        topic = self.small if poison or rng.random() < 0.1 else None
+        topic = self.small if poison or rng.random() < 0.2 else None
         if self.late_topics and topic is None and rng.random() < 0.15:
             topic = rng.choice(self.late_topics)
         keyless = rng.random() < 0.05
