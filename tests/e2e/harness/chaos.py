@@ -4,6 +4,7 @@ Used by test_chaos.py and by tests/chaos."""
 
 import argparse
 import contextlib
+import math
 import random
 import re
 import signal
@@ -33,14 +34,16 @@ class Chaos:
 
     def __init__(self, pg, kafka, link, mock, seed):
         self.pg, self.kafka, self.link, self.mock, self.seed = pg, kafka, link, mock, seed
-        self.rng = random.Random(seed)
-        self.mark, self.totals = pg.mark(), Counter()
+        self.rng, self.story = random.Random(seed), []
+        self.mark, self.totals, self.all = pg.mark(), Counter(), []
 
     def run(self, seconds):
         try:
             return self.round(seconds)
         except BaseException:
-            print(f"seed {self.seed} failed. The story:\n  " + "\n  ".join(self.faults.story) + "\nThe server's log:\n"
+            for sink in self.all:
+                sink.load.stopped = True
+            print(f"seed {self.seed}. The story:\n  " + "\n  ".join(getattr(self, "faults", self).story) + "\nThe server's log:\n"
                   + env.tail("\n".join(line for line in self.pg.log_since(self.mark).splitlines() if "outbox" in line), 60), flush=True)
             raise
 
@@ -225,27 +228,32 @@ def servers():
         yield pg.start(), kafka.start(), link, mock.start()
 
 
-def run(seconds, seed, round_of=120):
-    """Rounds of at most `round_of` seconds, each with the next seed."""
-    totals = Counter()
-    with servers() as (pg, kafka, link, mock):
-        while seconds > 0:
-            totals += Chaos(pg, kafka, link, mock, seed).run(min(seconds, round_of))
-            seconds -= round_of
-            seed += 1
-    return totals
+def run(seconds, seed, longest=120):
+    """Rounds of at most `longest` seconds, each with the next seed. Returns the seeds of those that failed."""
+    totals, failed, rounds, there = Counter(), [], math.ceil(seconds / longest), None
+    with contextlib.ExitStack() as stack:
+        for number in range(seed, seed + rounds):
+            there = there or stack.enter_context(servers())
+            try:
+                totals += Chaos(*there, number).run(seconds / rounds)
+            except AssertionError as e:
+                print(f"seed {number} failed: {e}", flush=True)
+                failed.append(number)
+                stack.close()  # the next round begins with new servers
+                there = None
+    print(f"{rounds} rounds: " + ", ".join(f"{n} {what}" for what, n in totals.items()) + f"; failed: {failed or 'none'}", flush=True)
+    return failed
 
 
 def main():
     parser = argparse.ArgumentParser(prog="tests/chaos", description="Everything at once, at random, and a look at each event afterwards.")
     parser.add_argument("--seconds", type=float, default=120, help="how long things go wrong, healing and checking not counted (120)")
-    parser.add_argument("--seed", type=int, default=None, help="of the first round")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the first round")
+    parser.add_argument("--round", type=float, default=120, help="seconds of a round (120)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that the servers are stopped
     env.sweep()
-    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
-    totals = run(options.seconds, seed)
-    print("total: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
+    sys.exit(bool(run(options.seconds, options.seed, options.round)))
 
 
 if __name__ == "__main__":
