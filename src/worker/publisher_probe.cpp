@@ -15,9 +15,13 @@ void Publisher::probe(const core::Event &event)
     probing_ = accepted == Accept::queued;
     probe_refused_ = accepted == Accept::unsure ||
                      (accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry));
-    if (!probing_)
-        error_ = why.reason;
-    sink().flush();
+    if (probing_) {
+        sink().flush();
+        return;
+    }
+    error_ = why.reason;
+    if (!probe_refused_)
+        close(kCloseLimit);  // a producer that takes nothing does not come to itself again
 }
 
 Publisher::Probe Publisher::probe_result()
@@ -49,6 +53,7 @@ Publisher::Probe Publisher::end_probe(milliseconds grace)
         pg::wait(pg::Wait::delivery, sink_->fd(), until(limit));
         result = probe_result();
     }
+    close(kCloseLimit);  // it takes no more events, whatever became of this one
     return result;
 }
 

@@ -70,6 +70,24 @@ def test_a_long_outage_holds_nothing_open_counts_nothing_and_ends_by_itself(db, 
     state.close()
 
 
+def test_a_probe_that_is_acknowledged_while_the_sink_is_altered_ends_the_outage(db, mock):
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", delivery_timeout="1s")
+    for _ in range(scaled(2)):
+        mock.cmd("down -1")
+        write(db, 100)
+        down(db)
+        mock.cmd("rtt -1 120")  # the probe is on its way for a while
+        mock.cmd("up -1")
+        for _ in range(100):  # many more than it takes, unless the first of them breaks it
+            db.sql("ALTER SERVER kafka OPTIONS (SET delivery_timeout '1s')")
+            if lag(db)[0] != "backing_off":
+                break
+            time.sleep(0.05)
+        mock.cmd("rtt -1 0")
+        nothing_pending(db, 20)
+
+
 def test_vacuum_goes_on_elsewhere_during_an_outage(db, mock):
     """B66."""
     mock.cmd("topic t 1")
