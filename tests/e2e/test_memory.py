@@ -115,4 +115,4 @@ def test_an_outage_with_a_backlog_takes_no_more_either(db, mock):
             db.sql("ALTER SERVER kafka OPTIONS (SET delivery_timeout '1s')")
             down()
         mock.cmd("up -1")
-        nothing_pending(db, 60)
+        nothing_pending(db)

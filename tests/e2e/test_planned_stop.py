@@ -63,7 +63,7 @@ def at_work(db):
 def each_once(db, cluster, topic, repeats=0):
     nothing_pending(db)
     events = checker.committed(db)
-    records = cluster.consume(topic, until=checker.has_all(events), timeout=60)
+    records = cluster.consume(topic, until=checker.has_all(events))
     checker.check(events, records).must_hold(repeats=repeats)
 
 

@@ -250,7 +250,7 @@ class Runner:
         if self.options.versions and len(self.options.versions) == 1:
             environ["PGVERSION"] = str(self.options.versions[0])
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=10", "--tb=short", "--rootdir",
-                REPO / "tests/e2e", "-c", REPO / "tests/e2e/pytest.ini", f"--junitxml={report}", *self.options.pytest]
+                REPO / "tests/e2e", "-c", REPO / "tests/e2e/pytest.ini", f"--junitxml={report}", f"--timeout={300 if self.options.tier == 'check' else 1500}", *self.options.pytest]
         if not any(Path(a.split("::")[0]).exists() for a in self.options.pytest):
             argv.append(REPO / "tests/e2e")
         sys.stdout.flush()

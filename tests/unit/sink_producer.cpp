@@ -1,7 +1,11 @@
 // The producer on a mock cluster: what arrives, and what is reported.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
+#include <string>
 
 #include "sink_mock.hpp"
 
@@ -301,14 +305,13 @@ TEST(Producer, AWrongOptionIsNamedAndNoSecretIsRepeated) {
 // A signal for the server's process must never be taken by a thread that knows nothing of it.
 TEST(Producer, ItsThreadsTakeNoSignals) {
     const auto masks = [] {
+        // Read here: who starts a program for it has all signals blocked for a moment.
         std::map<std::string, std::string> found;
-        FILE* list = popen("grep -H SigBlk /proc/$PPID/task/*/status", "r");
-        char line[256];
-        while (std::fgets(line, sizeof line, list) != nullptr) {
-            const std::string text(line);
-            found[text.substr(0, text.find(':'))] = text.substr(text.rfind('\t') + 1, 16);
+        for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::ifstream status(thread.path() / "status");
+            for (std::string line; std::getline(status, line);)
+                if (line.starts_with("SigBlk:")) found[thread.path()] = line.substr(line.rfind('\t') + 1);
         }
-        pclose(list);
         return found;
     };
     const auto before = masks();

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, A
                                    NewPartitions, NewTopic, ResourcePatternType, ResourceType)
 
 from . import env
+from .factor import patience
 from .wait import eventually
 
 BROKER = {
@@ -142,7 +143,7 @@ class Cluster:
         finally:
             c.close()
 
-    def consume(self, topic, until=None, timeout=60, start=None):
+    def consume(self, topic, until=None, timeout=None, start=None):
         """The records of a topic from its beginning (or from start={partition: offset}), by partition and offset, so that a
         key's records are in the order in which the broker has them.
 
@@ -151,6 +152,7 @@ class Cluster:
         until=predicate  called with the list so far, until it gives something true
         """
         wanted = (lambda got: len(got) >= until) if isinstance(until, int) else until
+        timeout = timeout or patience(60)
         deadline = time.monotonic() + timeout
         c = self._consumer()
         got = []

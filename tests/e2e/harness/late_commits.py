@@ -8,6 +8,7 @@ import zlib
 
 import psycopg
 
+from .factor import patience
 from .wait import eventually
 from .workload import GONE, Session, Threads, pause
 
@@ -80,7 +81,7 @@ class Load:
         def body(c):
             last = max(row[0] for row in c.execute(BULK, [self.bulk]))
             self.bulk_written.set()
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + patience(120)
             # The statements notice, too, when the server has gone away.
             while not (c.execute(PASSED, [last]).fetchone()[0] and (self.done >= self.total / 2 or not self.writers_may_run)):
                 assert time.monotonic() < deadline, "no lane has come past the bulk load"

@@ -6,6 +6,7 @@ import time
 
 import psycopg
 
+from .factor import patience
 from .wait import eventually
 
 GONE = (psycopg.OperationalError, psycopg.InterfaceError)  # a lost connection; also "the database system is starting up"
@@ -18,9 +19,9 @@ def make_sink(db, kafka, topic, name="kafka", **options):
     db.sql(f"CREATE SERVER {name} FOREIGN DATA WRAPPER outbox_kafka OPTIONS ({text})")
 
 
-def nothing_pending(db, timeout=60):
+def nothing_pending(db, timeout=None):
     """Waits until every sink has everything, by the predicate in full."""
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.pending") == 0, timeout, "nothing pending", ignore=GONE,
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.pending") == 0, timeout or patience(60), "nothing pending", ignore=GONE,
                interval=0.2)
 
 
@@ -84,7 +85,7 @@ class Threads:
         return any(t.is_alive() for t in self.threads) and not self.errors
 
     def join(self, timeout=200):
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patience(timeout)
         for thread in self.threads:
             while thread.is_alive() and not self.errors:
                 assert time.monotonic() < deadline, "a thread of the test did not end"
