@@ -1,13 +1,26 @@
 -- outbox 0.1.0: install script. Run by CREATE EXTENSION.
 \echo Use "CREATE EXTENSION outbox" to load this file. \quit
 
--- The owner of a schema may put functions beside ours that our own calls could find.
+-- What is called here without a schema is PostgreSQL's, whatever lies in the schema that the extension is created in.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- Whoever may put a function beside ours could have it called in our place.
 DO LANGUAGE plpgsql $do$
+DECLARE
+    wrong text;
 BEGIN
-    PERFORM FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner
-        WHERE n.nspname = 'outbox' AND NOT r.rolsuper;
-    IF FOUND THEN
-        RAISE EXCEPTION 'there is a schema "outbox" that does not belong to a superuser'
+    SELECT CASE
+        WHEN NOT r.rolsuper THEN 'that does not belong to a superuser'
+        -- One that was made a moment ago, by CREATE EXTENSION, nobody else sees yet, and below the right is taken away.
+        WHEN pg_catalog.age(n.xmin) > 0 AND EXISTS (SELECT FROM pg_catalog.aclexplode(n.nspacl) a WHERE a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner)
+            THEN 'in which others may create objects'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
+                     AND d.refobjid = n.oid AND d.classid <> 'pg_catalog.pg_extension'::pg_catalog.regclass)
+            THEN 'with objects in it'
+        END INTO wrong
+    FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner WHERE n.nspname = 'outbox';
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'there is a schema "outbox" %', wrong
             USING ERRCODE = 'duplicate_schema', HINT = 'Drop or rename it; CREATE EXTENSION outbox makes its own.';
     END IF;
 END $do$;
