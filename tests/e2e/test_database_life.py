@@ -168,14 +168,14 @@ def test_without_a_free_worker_slot_events_wait_until_there_is_one(make_pg, kafk
     pg.sql("CREATE EXTENSION outbox")
     make_sink(pg, kafka, topic, "first")
     write(pg)
-    eventually(lambda: pg.value("SELECT count(*) FROM outbox.pending") == 0, 30, "the first sink has its relay")
+    nothing_pending(pg)
     make_sink(pg, kafka, kafka.create_topic(), "second")
     eventually(lambda: pg.value("SELECT state FROM outbox.lag WHERE sink = 'second'") == "no_worker", 20, "the second one has none")
     checks = dict(pg.sql("SELECT \"check\", hint FROM outbox.health WHERE NOT ok"))
     assert "max_worker_processes" in checks["worker slot"] and "worker slot" in checks["sink second"]
     mark = pg.mark()
     pg.sql("DROP SERVER first")
-    eventually(lambda: pg.value("SELECT count(*) FROM outbox.pending") == 0, 30, "the second sink has it now")
+    nothing_pending(pg)
     assert pg.sql("SELECT sink, state, last_error FROM outbox.lag") == [("second", "idle", None)]
     eventually(lambda: pg.value("SELECT ok FROM outbox.health WHERE \"check\" = 'worker slot'"), 20, "nothing is missing")
     assert pg.log_since(mark).count("a background worker slot is free again") == 1
@@ -240,7 +240,7 @@ def test_workers_leave_when_the_postmaster_is_killed_and_the_next_one_starts(mak
     pg.configure(outbox__publish="on")
     pg.sql(f"ALTER SERVER kafka OPTIONS (SET bootstrap_servers '{kafka.bootstrap}', SET topic '{topic}')")
     pg.reload()
-    eventually(lambda: pg.value("SELECT count(*) FROM outbox.pending") == 0, 30, "they are sent")
+    nothing_pending(pg)
     each_once(pg, kafka, topic)
 
 
