@@ -111,6 +111,9 @@ public:
         return Answer::unknown;
     }
 
+    // As if the producer had failed for ever. For a fault point.
+    virtual void fail_for_test() {}
+
     // Destroy the producer in at most `limit`: true when it is gone, false when a helper thread still
     // sits in a name lookup (then the process must leave by _exit: src/README.md, Stopping).
     virtual bool close(std::chrono::milliseconds limit) = 0;

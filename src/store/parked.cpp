@@ -60,12 +60,6 @@ bool anything_parked(const Lane &lane)
     return pg::run_once("SELECT 1 FROM outbox.parked_events WHERE sink_id = $1 AND reason <> 'dead' LIMIT 1", {Param::int4(lane.sink_id)}).size() > 0;
 }
 
-// The earliest row of each key that holds its later ones back. By grouping, since looking for it row by row takes the square of a
-// busy key's rows.
-#define FIRST_OF_KEY(which) \
-    "(SELECT f.destination, f.aggregate_id, min(f.id) AS id FROM outbox.parked_events f" \
-    " WHERE f.sink_id = $1 AND f.aggregate_id IS NOT NULL AND " which " GROUP BY 1, 2) b"
-
 // Names of destinations have no comma (Kafka: a topic's).
 static std::string joined(const Destinations &names)
 {
@@ -89,18 +83,30 @@ Destinations failed_destinations(const Lane &lane)
     return found;
 }
 
+// The plans of these statements may have been made while the table was empty, so none of them may have a join that an old plan
+// makes quadratic: by window functions, or led to the index.
+
 void promote(const Lane &lane, bool hold, const Destinations &closed)
 {
+    static pg::Statement find(
+        "SELECT w.id FROM (SELECT p.id, p.reason, p.destination, p.aggregate_id,"
+        "     min(p.id) FILTER (WHERE p.reason <> 'behind' AND ($2 OR p.reason <> 'dead'))"
+        "       OVER (PARTITION BY p.destination COLLATE \"C\", p.aggregate_id COLLATE \"C\") AS first_id"
+        "   FROM outbox.parked_events p WHERE p.sink_id = $1) w"
+        // All that wait behind a key's released event at once: one by one a busy key would never catch up.
+        " WHERE w.reason = 'behind' AND (w.aggregate_id IS NULL OR w.first_id IS NULL OR w.first_id > w.id)"
+        "   AND w.destination <> ALL (pg_catalog.string_to_array($3, ',')) AND outbox.lane_of(w.aggregate_id, w.id, $4) = $5");
     static pg::Statement update(
         "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.clock_timestamp()"
         " WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"
-        // All that wait behind a key's released event at once: one by one a busy key would never catch up.
-        "   LEFT JOIN " FIRST_OF_KEY("f.reason <> 'behind' AND ($2 OR f.reason <> 'dead')") " USING (destination, aggregate_id)"
-        "   WHERE p.sink_id = $1 AND p.reason = 'behind' AND (b.id IS NULL OR b.id > p.id)"
-        "     AND p.destination <> ALL (pg_catalog.string_to_array($3, ','))"
-        "     AND outbox.lane_of(p.aggregate_id, p.id, $4) = $5 FOR UPDATE OF p SKIP LOCKED)");
+        "   WHERE p.sink_id = $1 AND p.id = ANY ($2) AND p.reason = 'behind' FOR UPDATE SKIP LOCKED)");
     std::string names = joined(closed);
-    update.run({Param::int4(lane.sink_id), Param::boolean(hold), Param::text(names), Param::int4(lane.lanes), Param::int4(lane.lane)});
+    Ids ids;
+    pg::Rows rows = find.run({Param::int4(lane.sink_id), Param::boolean(hold), Param::text(names), Param::int4(lane.lanes), Param::int4(lane.lane)});
+    ids.reserve(rows.size());
+    rows.each([&](const Cell *c) { ids.push_back(c[0].number); });
+    if (!ids.empty())
+        update.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size())});
 }
 
 #define EVENT_COLUMNS \
@@ -112,7 +118,7 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         "SELECT " EVENT_COLUMNS " FROM outbox.parked_events p"
         " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.clock_timestamp()"
         "   AND outbox.lane_of(aggregate_id, id, $2) = $3 AND destination <> ALL (pg_catalog.string_to_array($5, ','))"
-        " ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED");
+        " ORDER BY id + 0 LIMIT $4 FOR UPDATE SKIP LOCKED");
     // The first of some keys, those that were tried least: one key or one partition does not speak for the whole destination.
     static pg::Statement tests(
         "SELECT t.* FROM pg_catalog.unnest(pg_catalog.string_to_array($4, ',')) d, LATERAL ("
@@ -129,12 +135,16 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         return bytes < core::kMaxBatchBytes;  // the rest another time
     };
     std::string closed_names = joined(closed), test_names = joined(to_test);
-    if (!to_test.empty())
-        tests.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::text(test_names), Param::boolean(hold)})
-            .each([&](const Cell *c) { return add(c); });
-    if (bytes < core::kMaxBatchBytes)
-        due.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::int8(limit), Param::text(closed_names)})
-            .each([&](const Cell *c) { return add(c); });
+    if (!to_test.empty()) {
+        pg::Rows rows = tests.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::text(test_names), Param::boolean(hold)});
+        events.reserve(rows.size());
+        rows.each([&](const Cell *c) { return add(c); });
+    }
+    if (bytes < core::kMaxBatchBytes) {
+        pg::Rows rows = due.run({Param::int4(lane.sink_id), Param::int4(lane.lanes), Param::int4(lane.lane), Param::int8(limit), Param::text(closed_names)});
+        events.reserve(events.size() + rows.size());
+        rows.each([&](const Cell *c) { return add(c); });
+    }
     if (events.empty())
         return events;
     std::sort(events.begin(), events.end(), [](const core::Event &a, const core::Event &b) { return a.id < b.id; });
@@ -143,15 +153,24 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
     for (const core::Event &e : events)
         ids.push_back(e.id);
 
-    // A row that somebody holds locked was skipped; what comes after it in its key must not go first.
-    static pg::Statement held_back(
-        "SELECT p.id FROM outbox.parked_events p JOIN "
-        FIRST_OF_KEY("($3 OR f.reason <> 'dead') AND NOT EXISTS (SELECT FROM pg_catalog.unnest($2) t WHERE t = f.id)")
-        " USING (destination, aggregate_id) WHERE p.sink_id = $1 AND p.id = ANY ($2) AND b.id < p.id ORDER BY p.id");
-    pg::Rows behind = held_back.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
+    // A row that somebody holds locked was skipped; what comes after it in its key must not go first. All rows of these keys, in
+    // order, with a number for the key.
+    static pg::Statement of_their_keys(
+        "SELECT f.id, k.number FROM ("
+        "   SELECT destination, aggregate_id, max(id) AS last_id, pg_catalog.row_number() OVER () AS number FROM outbox.parked_events"
+        "   WHERE sink_id = $1 AND id = ANY ($2) AND aggregate_id IS NOT NULL GROUP BY 1, 2) k"
+        " JOIN outbox.parked_events f ON f.aggregate_id = k.aggregate_id AND f.destination = k.destination"
+        " WHERE f.sink_id + 0 = $1 AND f.id + 0 <= k.last_id AND ($3 OR f.reason <> 'dead') ORDER BY f.id");
+    pg::Rows rows = of_their_keys.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
     Ids leave;
     leave.reserve(ids.size());
-    behind.each([&](const Cell *c) { leave.push_back(c[0].number); });
+    std::vector<char> held_back(ids.size() + 1);  // by the key's number
+    rows.each([&](const Cell *c) {
+        if (!std::binary_search(ids.begin(), ids.end(), c[0].number))
+            held_back[static_cast<std::size_t>(c[1].number)] = 1;
+        else if (held_back[static_cast<std::size_t>(c[1].number)] != 0)
+            leave.push_back(c[0].number);
+    });
     std::erase_if(events, [&](const core::Event &e) { return std::binary_search(leave.begin(), leave.end(), e.id); });
     return events;
 }

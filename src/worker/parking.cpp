@@ -23,6 +23,7 @@ constexpr int kUntested = 3;  // passes
 void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
 {
     publisher_.reset();  // what was redriven is to be judged anew, by a producer that remembers nothing of its topic
+    bool known = gate_is_true_ && config.options == options_ && lane.sink_id == lane_.sink_id;
     lane_ = lane;
     options_ = config.options;
     name_ = config.name;
@@ -31,7 +32,11 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
     closed_.clear();
     for (std::string &destination : store::failed_destinations(lane_))
         closed_.try_emplace(std::move(destination));
-    refresh();
+    if (known && Clock::now() < refresh_at_)
+        released_ = true;  // in good time
+    else
+        refresh();
+    gate_is_true_ = true;
     pause_.reset();
     next_ = {};
 }
@@ -127,7 +132,7 @@ void Parking::park(std::span<const core::Event> events, const std::vector<Fate> 
 
 std::size_t Parking::pass()
 {
-    if (!anything_ || Clock::now() < next_)
+    if ((!anything_ && !released_) || Clock::now() < next_)
         return 0;
     next_ = Clock::now() + kBetweenPasses;
     pg::Transaction transaction;
@@ -152,9 +157,11 @@ std::size_t Parking::pass()
             delivered.push_back(events[i].id);
     store::unpark(lane_, delivered);
     released_ |= !delivered.empty();
+    gate_is_true_ = false;  // if the transaction fails, what it opened must be read again
     if (released_ && Clock::now() >= refresh_at_)
         refresh();
     transaction.commit();
+    gate_is_true_ = true;
     if (result == Publisher::Result::outage) {
         outage_ = publisher_->error();
         next_ = Clock::now() + milliseconds(pause_.next_ms(random_()));

@@ -77,6 +77,7 @@ private:
     std::minstd_rand random_{std::random_device{}()};
     Clock::time_point next_{}, refreshed_at_{}, refresh_at_{};
     bool anything_ = false;  // but for dead ones
+    bool gate_is_true_ = false;
     bool released_ = false;  // something may be behind nothing any more
 };
 

@@ -159,6 +159,8 @@ Publisher::Ended Publisher::send_open(Work &w)
         if (ended != Ended::all_reported)
             return ended;
     }
+    if (fault("fatal_producer") && !w.told)
+        sink().fail_for_test();
     sink().flush();
     return await(w, 0);
 }

@@ -63,6 +63,9 @@ public:
     std::string last_error() const override { return notices_.text(); }
     std::string describe(std::int32_t code) const override;
     std::string describe(std::int32_t code, std::string_view destination) const override;
+    void fail_for_test() override {
+        rd_kafka_test_fatal_error(rk_, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test's fatal error");
+    }
     bool close(std::chrono::milliseconds limit) override;
 
 private:
