@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from conftest import Database
 from harness import checker, env
+from harness.factor import scaled
 from harness.wait import eventually, never
 from harness.workload import Threads, make_sink, nothing_pending, relays
 
@@ -163,6 +164,7 @@ def test_a_database_is_dropped_by_force_in_the_middle_of_a_batch_and_relays_are_
 # ---- workers -----------------------------------------------------------------------------------------------------------------
 
 def test_without_a_free_worker_slot_events_wait_until_there_is_one(make_pg, kafka, topic):
+    """B49"""
     # The logical replication launcher, our launcher and one more.
     pg = make_pg(conf={"max_worker_processes": 3, "max_parallel_workers": 0})
     pg.sql("CREATE EXTENSION outbox")
@@ -173,6 +175,7 @@ def test_without_a_free_worker_slot_events_wait_until_there_is_one(make_pg, kafk
     eventually(lambda: pg.value("SELECT state FROM outbox.lag WHERE sink = 'second'") == "no_worker", 20, "the second one has none")
     checks = dict(pg.sql("SELECT \"check\", hint FROM outbox.health WHERE NOT ok"))
     assert "max_worker_processes" in checks["worker slot"] and "worker slot" in checks["sink second"]
+    assert pg.log().count("no background worker slot is free") == 1
     mark = pg.mark()
     pg.sql("DROP SERVER first")
     nothing_pending(pg)
@@ -186,6 +189,56 @@ def test_without_a_free_worker_slot_events_wait_until_there_is_one(make_pg, kafk
     pg.sql("SELECT pg_terminate_backend(pid) FROM outbox.relays WHERE pid IS NOT NULL")
     eventually(lambda: "have no relay: 128 is the most for a server" in pg.log_since(mark), 30, "the limit is named")
     pg.assert_no_crash()
+
+
+def test_workers_that_are_ended_the_moment_they_appear_do_no_harm(db, make_db, kafka, topic):
+    """B51: relays, scouts and launcher, and a database goes meanwhile."""
+    make_sink(db, kafka, topic, lanes=2)
+    other, over, threads = make_db(), threading.Event(), Threads()
+    make_sink(other, kafka, topic)
+    ended = 0
+
+    def end():
+        nonlocal ended
+        with db.pg.connect() as c:
+            while not over.is_set():
+                ended += len(c.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%'").fetchall())
+    threads.start(end)
+    write(db)
+    eventually(lambda: ended >= scaled(8), 60, "eight are ended")
+    db.pg.sql(f"DROP DATABASE {other.name} WITH (FORCE)")
+    write(db)
+    over.set()
+    threads.join()
+    nothing_pending(db)
+    events = checker.committed(db)
+    checker.check(events, kafka.consume(topic, until=checker.has_all(events))).must_hold()
+    assert not db.pg.backends("datname = %s", [other.name])
+
+
+def test_whoever_owns_the_extension_may_be_renamed_locked_out_and_dropped(make_db, kafka, topic):
+    """B58: relays act as the bootstrap superuser."""
+    db = make_db(extension=False)
+    owner = f"owner_{db.name}"
+
+    def publishes():
+        pid = relays(db)
+        db.sql("SELECT pg_terminate_backend(pid) FROM outbox.relays WHERE pid IS NOT NULL")
+        write(db)
+        nothing_pending(db)
+        assert relays(db) != pid
+    db.sql(f"CREATE ROLE {owner} SUPERUSER LOGIN")
+    db.pg.sql("CREATE EXTENSION outbox", dbname=db.name, user=owner)
+    make_sink(db, kafka, topic)
+    db.sql(f"ALTER SERVER kafka OWNER TO {owner}")
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+        db.sql(f"DROP ROLE {owner}")
+    db.sql(f"ALTER ROLE {owner} RENAME TO {owner}_x; ALTER ROLE {owner}_x NOLOGIN NOSUPERUSER CONNECTION LIMIT 0")
+    db.sql(f"ALTER DATABASE {db.name} CONNECTION LIMIT 0")
+    publishes()
+    db.sql(f"REASSIGN OWNED BY {owner}_x TO postgres; DROP OWNED BY {owner}_x; DROP ROLE {owner}_x")
+    publishes()
+    each_once(db, kafka, topic)
 
 
 def test_pg_cancel_backend_is_nothing_to_our_workers(db, mock):
@@ -247,6 +300,7 @@ def test_workers_leave_when_the_postmaster_is_killed_and_the_next_one_starts(mak
 # ---- standbys ----------------------------------------------------------------------------------------------------------------
 
 def test_a_standby_is_quiet_and_publishes_after_its_promotion(make_pg, kafka, topic):
+    """B54"""
     pg = make_pg()
     pg.sql("CREATE DATABASE shop")
     db = Database(pg, "shop")

@@ -37,6 +37,20 @@ def test_a_schema_in_which_others_may_create_objects_is_refused(make_db):
     db.sql("REVOKE CREATE ON SCHEMA outbox FROM PUBLIC; CREATE EXTENSION outbox")
 
 
+def test_json_that_jsonb_could_not_hold_is_sent_as_it_was_written(db, kafka, topic):
+    """B01"""
+    make_sink(db, kafka, topic)
+    payloads = [r'{"a":"x\u0000y"}', r'{"a":"\ud83d"}']
+    for payload in payloads:
+        db.sql("SELECT outbox.add_event('k', 'written', %s)", [payload])
+    assert [r.value.decode() for r in kafka.consume(topic, until=2)] == payloads
+    with db.connect(autocommit=False) as c:  # refused or taken: the caller's transaction is not lost
+        c.execute(r"""DO $$ BEGIN PERFORM outbox.add_event('k', 'written', '{"a":'); EXCEPTION WHEN invalid_text_representation THEN NULL; END $$""")
+        c.execute("SELECT outbox.add_event('k', 'written', '1')")
+        c.commit()
+    assert len(kafka.consume(topic, until=3)) == 3
+
+
 def test_row_level_security_hides_no_event_in_silence(db, kafka, topic):
     make_sink(db, kafka, topic)
     db.sql("CREATE ROLE rls_writer LOGIN; SELECT outbox.grant_writer('rls_writer')")

@@ -129,7 +129,7 @@ SELECT is_empty(
     'every function pins its search_path, but for those in C that run once per row');
 SELECT is_empty(
     $$SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'S') AND c.relpersistence <> 'p'$$,
-    'nothing is unlogged');
+    'nothing is unlogged (B60)');
 SELECT is_empty(
     $$SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relreplident <> 'f'
       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)$$,
@@ -141,7 +141,7 @@ SELECT set_eq(
 SELECT is_empty(
     $$SELECT t FROM unnest('{outbox.progress,outbox.parked_events,outbox.scheduled}'::regclass[]) t
       WHERE NOT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) o WHERE c.oid = t AND o LIKE 'autovacuum_vacuum_scale_factor=%')$$,
-    'tables that rows leave are vacuumed sooner than by default');
+    'tables that rows leave are vacuumed sooner than by default (B68)');
 SELECT set_eq(
     $$SELECT name, setting, context FROM pg_settings WHERE name LIKE 'outbox.%' AND name <> 'outbox.fault'$$,
     $$VALUES ('outbox.publish', 'on', 'sighup'), ('outbox.poll_interval', '1000', 'sighup'), ('outbox.retention', '604800', 'sighup'),

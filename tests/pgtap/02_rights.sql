@@ -1,4 +1,4 @@
--- Who may do what: PUBLIC nothing, a writer write, a monitor look.
+-- Who may do what: PUBLIC nothing, a writer write, a monitor look. (B80)
 BEGIN;
 SELECT * FROM no_plan();
 SET client_min_messages = warning;

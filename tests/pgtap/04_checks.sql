@@ -1,4 +1,4 @@
--- What is refused when an event is written: the error names the argument, has a code and a hint, and can be caught.
+-- What is refused when an event is written: the error names the argument, has a code and a hint, and can be caught. (B43; B94: header injection)
 BEGIN;
 SELECT * FROM no_plan();
 

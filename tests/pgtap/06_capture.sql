@@ -1,5 +1,5 @@
 -- Nothing that a caller puts in front of our objects is ever used: temporary tables, types and functions of the same names,
--- a search_path of the caller's with operators and functions in it.
+-- a search_path of the caller's with operators and functions in it. (B78)
 BEGIN;
 SELECT * FROM no_plan();
 SET client_min_messages = error;
