@@ -17,6 +17,7 @@ constexpr std::int64_t kBatch = 1'000;
 constexpr milliseconds kBetweenPasses{1000};
 // What refresh() costs grows with the number of parked events: it is done for a twentieth of the time at most.
 constexpr seconds kBetweenRefreshes{10};
+constexpr seconds kBetweenQuestions{2};
 constexpr int kRefreshShare = 20;
 constexpr int kUntested = 3;  // passes
 
@@ -61,16 +62,21 @@ store::Destinations Parking::closed() const
     return names;
 }
 
+// Those whose time has come, and those with which something was wrong when the sink was asked, and is not any more.
 store::Destinations Parking::to_test()
 {
     store::Destinations names;
+    std::string words;
     for (auto &[destination, state] : closed_) {
-        if (Clock::now() < state.test_at)
-            continue;
-        if (std::exchange(state.asked, true))
+        bool due = state.asked && Clock::now() >= state.test_at;
+        if (Clock::now() >= state.ask_at) {
+            state.ask_at = Clock::now() + kBetweenQuestions;
+            if (publisher().inquire(destination, words) == sink::Sink::Answer::yes)
+                due |= std::exchange(state.wrong, !words.empty()) && words.empty();
+            state.asked = true;
+        }
+        if (due)
             names.push_back(destination);
-        else
-            publisher().inquire(destination);  // and in the next pass it is tested
     }
     return names;
 }

@@ -50,7 +50,9 @@ private:
     struct Closed {
         core::Backoff pause{1000, 30'000};
         Clock::time_point test_at{};
-        bool asked = false;  // the producer was told to look at it again: what it knows can be minutes old
+        Clock::time_point ask_at{};
+        bool asked = false;  // since the last test: what the producer knows can be minutes old
+        bool wrong = false;  // the sink says what is wrong with it
         int untested = 0;  // passes in which none of its events could be had
     };
     struct Tally {

@@ -61,7 +61,8 @@ public:
     Probe end_probe(std::chrono::milliseconds grace);  // for good: waits for its report if it has left, at most so long
 
     std::string_view destination(const core::Event &event);  // needs no producer. Valid until the next call
-    void inquire(std::string_view destination) { sink().inquire(destination); }  // in the background: what is the matter with it now
+    // Asks in the background what is the matter with a destination, and says what came of it the last time.
+    sink::Sink::Answer inquire(std::string_view destination, std::string &words);
     const std::string &error() const { return error_; }       // of the last outage
     const std::string &reason(std::size_t index) const;       // why event `index` of the last publish() is dead
     int fd() { return sink_ != nullptr ? sink_->fd() : -1; }

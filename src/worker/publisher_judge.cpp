@@ -92,6 +92,13 @@ bool Publisher::is_stuck(Work &w, bool overdue)
     return false;
 }
 
+sink::Sink::Answer Publisher::inquire(std::string_view destination, std::string &words)
+{
+    sink::Sink::Answer answer = sink().answer(destination, words);
+    sink().inquire(destination);
+    return answer;
+}
+
 // Stuck events are set aside and sent again by a producer of their own.
 void Publisher::defer_open(Work &w)
 {
