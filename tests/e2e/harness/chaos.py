@@ -13,6 +13,8 @@ import time
 import uuid
 from collections import Counter
 
+import psycopg
+
 from . import checker, env
 from .chaos_faults import BATCH, Faults, Sink
 from .chaos_load import LIMIT
@@ -29,12 +31,22 @@ BETWEEN = 0.3, 2.2  # seconds from one thing to the next
 HEALED = 90     # seconds
 
 
+STATE = [
+    "SELECT * FROM outbox.lag", "SELECT * FROM outbox.relays", "SELECT * FROM outbox.sinks", "SELECT * FROM outbox.lane_progress",
+    "SELECT * FROM outbox.lane_changes", "SELECT lane, count(*), min(id), max(id), min(xid::text) FROM outbox.pending GROUP BY lane ORDER BY lane",
+    "SELECT reason, topic, count(*), min(id), max(id), min(next_attempt_at) FROM outbox.parked GROUP BY 1, 2 ORDER BY 1, 2",
+    "SELECT pid, datname, backend_type, state, xact_start, wait_event_type, wait_event, left(query, 80) FROM pg_stat_activity",
+    "SELECT pid, locktype, relation::regclass, mode, granted FROM pg_locks WHERE NOT granted",
+    "SELECT gid, prepared, database FROM pg_prepared_xacts",
+]
+
+
 class Chaos:
     """One round on servers that are there: databases and topics of its own, a seed, a length."""
 
     def __init__(self, pg, kafka, link, mock, seed):
         self.pg, self.kafka, self.link, self.mock, self.seed = pg, kafka, link, mock, seed
-        self.rng, self.story = random.Random(seed), []
+        self.rng, self.faults = random.Random(seed), None
         self.mark, self.totals, self.all = pg.mark(), Counter(), []
 
     def run(self, seconds):
@@ -43,9 +55,21 @@ class Chaos:
         except BaseException:
             for sink in self.all:
                 sink.load.stopped = True
-            print(f"seed {self.seed}. The story:\n  " + "\n  ".join(getattr(self, "faults", self).story) + "\nThe server's log:\n"
-                  + env.tail("\n".join(line for line in self.pg.log_since(self.mark).splitlines() if "outbox" in line), 60), flush=True)
+            self.tell()
             raise
+
+    def tell(self):
+        """What there is to know after a failure."""
+        print(f"seed {self.seed}. The story:")
+        for line in self.faults.story if self.faults else []:
+            print(f"  {line}")
+        for sink in self.all:
+            for query in STATE:
+                with contextlib.suppress(psycopg.Error):
+                    for row in sink.db.sql(query):
+                        print(sink.name, query.partition(" FROM ")[2].split()[0], row)
+        lines = [line for line in self.pg.log_since(self.mark).splitlines() if "outbox" in line]
+        print("The server's log:", *lines[-200:], sep="\n", flush=True)
 
     def round(self, seconds):
         begin = time.monotonic()

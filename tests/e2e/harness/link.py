@@ -58,6 +58,10 @@ class Link:
     async def _stop(self):
         self._server.close()
         self._drop()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _drop(self):
         for writer in list(self._connections):
@@ -71,7 +75,8 @@ class Link:
             return
         self._connections |= {writer, back}
         try:
-            await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
         finally:
             self._connections -= {writer, back}
             writer.transport.abort()
