@@ -1,8 +1,9 @@
 """An outage is nobody's fault: nothing is parked, nothing is counted, no transaction is open, the reason is in the views, and it is
 over by itself."""
+import os
 import time
 
-from harness import checker
+from harness import checker, env
 from harness.factor import scaled
 from harness.wait import eventually, never
 from harness.workload import make_sink, nothing_pending
@@ -143,3 +144,34 @@ def test_a_wrong_password_is_named_and_the_right_one_heals_it(db, make_kafka):
     checker.check(events, broker.consume(topic, until=checker.has_all(events))).must_hold(repeats=0)
     log = db.pg.log_since(before)
     assert "sesame" not in log and 1 <= len(ours(log)) <= 6, log
+
+
+def test_a_certificate_for_another_name_is_named_and_the_right_name_heals_it(make_pg, make_kafka):
+    """B30, B107: the server itself speaks TLS too, by the same library."""
+    broker = make_kafka(tls="localhost")
+    topic = broker.create_topic()
+    db = make_pg(start=False)
+    for name, source in {"server.crt": broker.keystore, "server.key": broker.keystore, "ca.crt": broker.certificate}.items():
+        copy = db.dir / name
+        copy.write_text(source.read_text())
+        copy.chmod(0o600)
+        if env.IS_ROOT:
+            os.chown(copy, *env.identity())
+    db.configure(ssl="on", ssl_cert_file=db.inner(db.dir / "server.crt"), ssl_key_file=db.inner(db.dir / "server.key"))
+    db.start()
+    db.sql("CREATE EXTENSION outbox; CREATE EXTENSION pgcrypto")
+    db.sql(f"""CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka
+               OPTIONS (bootstrap_servers '127.0.0.1:{broker.tls_port}', topic '{topic}', format 'payload', delivery_timeout '2s',
+                        security_protocol 'ssl', ssl_ca_location '{db.inner(db.dir / 'ca.crt')}')""")
+    write(db, 10)
+    eventually(lambda: "ertificate" in lag(db)[1], 30, lambda: f"the certificate in {lag(db)}")
+    assert lag(db)[2] == 0
+    db.sql(f"ALTER SERVER kafka OPTIONS (SET bootstrap_servers '{broker.tls_bootstrap}')")
+    for _ in range(scaled(20)):
+        with db.connect(sslmode="require") as c:
+            assert c.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone()[0]
+            assert c.execute("SELECT length(digest('x', 'sha256'))").fetchone()[0] == 32
+            c.execute("SELECT outbox.add_event('key-1', 'written', '1')")
+    nothing_pending(db, 30)
+    events = checker.committed(db)
+    checker.check(events, broker.consume(topic, until=checker.has_all(events))).must_hold(repeats=0)

@@ -60,6 +60,8 @@ def test_nothing_is_lost_while_the_ring_turns_and_old_segments_are_truncated(db,
     """B72, B75. What keeps an old segment: a writer that is still open, then events that the sink, which is paused, has not had."""
     make_sink(db, kafka, topic, lanes=2, batch_size=50)
     writers = Writers(db, seed)
+    claim = "SELECT outbox.inbox_claim('somebody', '11111111-1111-1111-1111-111111111111')"
+    assert db.value(claim)
     with db.connect(autocommit=False) as late:
         events = [Writers.change(late, 0), Writers.change(late, 0)]  # in the first segment; committed when it is an old one
         writers.start()
@@ -79,3 +81,4 @@ def test_nothing_is_lost_while_the_ring_turns_and_old_segments_are_truncated(db,
     print(verdict)
     verdict.must_hold(repeats=0)
     assert len(checker.committed(db)) < len(writers.committed)
+    assert db.value(claim) is False, "the inbox is no log: it keeps what was claimed (B98)"

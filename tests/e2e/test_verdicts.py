@@ -38,6 +38,7 @@ def each_on_its_own_broker():
 
 
 def test_each_code_has_the_consequence_that_the_table_says(db, each_on_its_own_broker):
+    """B86: and the reason is the code's own."""
     mock = each_on_its_own_broker
     mark = db.pg.mark()
     for number, code in enumerate(CODES, 1):

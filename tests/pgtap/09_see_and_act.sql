@@ -61,7 +61,7 @@ SELECT results_eq($$SELECT state, last_error FROM outbox.lag WHERE sink = 'four'
 SELECT results_eq($$SELECT DISTINCT state FROM outbox.relays WHERE sink = 'four'$$, $$VALUES ('halted')$$, 'its relays too');
 UPDATE outbox.sinks SET halted = NULL WHERE name = 'four';
 
--- ---- parked ---------------------------------------------------------------------------------------------------------------------
+-- ---- parked (B40) ---------------------------------------------------------------------------------------------------------------------
 INSERT INTO outbox.parked_events (sink_id, id, event_id, aggregate_type, aggregate_id, event_type, payload, created_at, destination, reason, attempts, next_attempt_at, last_error)
     SELECT :one, e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.created_at, 'payments',
            CASE e.id WHEN 1 THEN 'dead' WHEN 2 THEN 'retry' WHEN 3 THEN 'dead' ELSE 'behind' END, CASE WHEN e.id <= 3 THEN 1 ELSE 0 END,

@@ -200,9 +200,10 @@ class Cluster:
 class Kafka(Cluster):
     """One broker. `properties` go into its configuration. With sasl={user: password} it has a second listener
     (SASL_PLAINTEXT, mechanism PLAIN) at `sasl_bootstrap`, and an authorizer under which those users may do nothing but what
-    the test grants them with allow(); the plain listener may do everything."""
+    the test grants them with allow(); the plain listener may do everything. With tls="host" it has a TLS listener at
+    `tls_bootstrap`, under that host's name, and a certificate for it, signed by itself, in the file `certificate`; `keystore` has the key too."""
 
-    def __init__(self, properties=None, sasl=None, name="kafka", heap="512m"):
+    def __init__(self, properties=None, sasl=None, tls=None, name="kafka", heap="512m"):
         if not (env.ENV / "kafka").exists():
             raise RuntimeError("no Kafka: run tests/env/install.sh")
         self.dir = env.temp_dir(name)
@@ -225,10 +226,15 @@ class Kafka(Cluster):
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
             }
+        if tls:
+            self.tls_port = env.free_port()
+            self.tls_bootstrap = f"{tls}:{self.tls_port}"
+            listeners["SSL"] = self.tls_port
+            conf |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self._certify(tls)}
         conf |= {
             "listeners": ",".join(f"{k}://127.0.0.1:{p}" for k, p in listeners.items()),
-            "advertised.listeners": ",".join(f"{k}://127.0.0.1:{p}" for k, p in listeners.items() if k != "CONTROLLER"),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "advertised.listeners": ",".join(f"{k}://{tls if k == 'SSL' else '127.0.0.1'}:{p}" for k, p in listeners.items() if k != "CONTROLLER"),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL",
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "log.dirs": self.dir / "data",
         }
@@ -239,6 +245,15 @@ class Kafka(Cluster):
                               capture_output=True, text=True, cwd="/")
         if done.returncode:
             raise RuntimeError(f"formatting the storage failed:\n{done.stdout}{done.stderr}")
+
+    def _certify(self, host):
+        """A key and a certificate for the host; returns the file that has both."""
+        key, self.certificate, self.keystore = (self.dir / name for name in ("key.pem", "certificate.pem", "keystore.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={host}", "-addext",
+                        f"subjectAltName=DNS:{host}", "-keyout", key, "-out", self.certificate], check=True, capture_output=True)
+        self.keystore.write_text(key.read_text() + self.certificate.read_text())
+        self.keystore.chmod(0o644)
+        return self.keystore
 
     @property
     def config(self):
