@@ -10,6 +10,13 @@
 
 using namespace outbox;
 
+// Shared memory has as many bytes as there was room for.
+static Datum whole_characters(const char *text)
+{
+    int length = static_cast<int>(strlen(text));
+    return PointerGetDatum(cstring_to_text_with_len(text, pg_mbcliplen(text, length, length)));
+}
+
 extern "C" {
 
 PG_FUNCTION_INFO_V1(outbox_live_relays);
@@ -29,7 +36,7 @@ PGDLLEXPORT Datum outbox_live_relays(PG_FUNCTION_ARGS)
             CStringGetTextDatum(shared::name(relay.state)),
             Int64GetDatum(relay.position),
             Int64GetDatum(relay.published),
-            CStringGetTextDatum(relay.last_error),
+            whole_characters(relay.last_error),
             TimestampTzGetDatum(relay.last_error_at),
             TimestampTzGetDatum(relay.last_published_at),
             TimestampTzGetDatum(relay.beat_at),

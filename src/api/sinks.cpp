@@ -153,8 +153,28 @@ static void on_drop_start(Node *node)
     }
 }
 
+// A sink of a copy must not come home without outbox.resume, which settles what the copy brought along.
+static void refuse_home(AlterForeignServerStmt *alter)
+{
+    ListCell *cell;
+    foreach (cell, alter->options) {
+        if (strcmp(static_cast<DefElem *>(lfirst(cell))->defname, "home") != 0)
+            continue;
+        const char *name = alter->servername;
+        bool ours = pg::boundary([=] {
+            pg::Spi spi;
+            return pg::run_once("SELECT 1 FROM outbox.servers WHERE name = $1", {pg::Param::text(name)}).size() > 0;
+        });
+        if (ours)
+            ereport(ERROR, errcode(ERRCODE_FDW_INVALID_OPTION_NAME), errmsg("option \"home\" is set by outbox itself"),
+                    errhint("SELECT outbox.resume(%s) lets a sink publish here.", quote_literal_cstr(name)));
+    }
+}
+
 static void on_ddl_end(Node *node)
 {
+    if (node != nullptr && IsA(node, AlterForeignServerStmt))
+        refuse_home(reinterpret_cast<AlterForeignServerStmt *>(node));
     const char *from = nullptr, *to = nullptr;
     if (node != nullptr && IsA(node, RenameStmt)) {
         auto *rename = reinterpret_cast<RenameStmt *>(node);

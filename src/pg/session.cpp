@@ -43,6 +43,7 @@ void connect(Oid database)
     set("jit", "off");
     set("max_parallel_workers_per_gather", "0");
     set("extra_float_digits", "1");
+    set("outbox.max_event_size", "1000000000");  // a scheduled event was checked when it was written
     set("DateStyle", "ISO");
     set("TimeZone", "UTC");
 }

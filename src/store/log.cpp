@@ -55,17 +55,18 @@ struct Log::Reading {
     const std::optional<Cap> &cap;
     Limits limits;
     const std::unordered_set<std::int64_t> &skip;
-    std::size_t bytes = 0;
-    std::int64_t last_id = 0;  // of the rows looked at, ours or not
+    std::size_t bytes = 0;     // of our events
+    std::size_t looked_at = 0, looked_at_bytes = 0;  // rows, ours or not: their memory comes back with the transaction's end alone
+    std::int64_t last_id = 0;  // of the rows looked at
     std::size_t rows = 0;
 
-    bool full() const { return batch.events.size() >= limits.events || bytes >= limits.bytes; }
+    bool full() const { return batch.events.size() >= limits.events || bytes >= limits.bytes || looked_at_bytes >= 2 * limits.bytes; }
     std::size_t room() const { return limits.events - std::min(limits.events, batch.events.size()); }
     // As many rows as the bytes left allow, by what rows weighed so far.
     std::size_t next_chunk() const
     {
-        std::size_t average = batch.events.empty() ? 256 : bytes / batch.events.size() + 1;
-        std::size_t left = limits.bytes - std::min(limits.bytes, bytes);
+        std::size_t average = looked_at == 0 ? 256 : looked_at_bytes / looked_at + 1;
+        std::size_t left = limits.bytes - std::min(limits.bytes, std::max(bytes, looked_at_bytes / 2));
         return std::clamp<std::size_t>(left / average + 1, 1, 500);
     }
 };
@@ -183,18 +184,20 @@ void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
         core::Event e = event_of(cells);
         if (r.cap && e.id > r.cap->position)
             return true;
+        std::size_t size = e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
         r.rows++;
         r.last_id = e.id;
-        if (older && e.id > floor_ && !r.batch.snapshot.visible(e.xid))
-            return true;
-        if (core::lane_of(e.aggregate_id, e.id, lane_.lanes) != lane_.lane || !filter_.matches(e))
-            return true;
-        if (!r.skip.empty() && r.skip.count(e.id) > 0) {
-            r.batch.skipped++;
-            return true;
+        r.looked_at++;
+        r.looked_at_bytes += size + 200;
+        bool visible = !older || e.id <= floor_ || r.batch.snapshot.visible(e.xid);
+        if (visible && core::lane_of(e.aggregate_id, e.id, lane_.lanes) == lane_.lane && filter_.matches(e)) {
+            if (!r.skip.empty() && r.skip.count(e.id) > 0) {
+                r.batch.skipped++;
+            } else {
+                r.bytes += size;
+                r.batch.events.push_back(e);
+            }
         }
-        r.bytes += e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
-        r.batch.events.push_back(e);
         return !(until_full && r.full());
     });
 }

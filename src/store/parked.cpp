@@ -4,7 +4,9 @@
 #include <map>
 #include <tuple>
 
+#include "core/buffer.hpp"
 #include "core/options.hpp"
+#include "core/topic.hpp"
 #include "pg/spi.hpp"
 #include "store/rows.hpp"
 
@@ -39,6 +41,35 @@ void park(const Lane &lane, const std::vector<ToPark> &events)
         const auto &[destination, reason, error] = group;
         insert.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(destination), Param::text(name(reason)),
                     Param::text(error)});
+    }
+}
+
+void readdress(const Lane &lane, const std::string &topic)
+{
+    core::TopicTemplate route;
+    std::string error, hint;
+    if (!route.parse(topic, error, hint))
+        return;  // the sink is disabled
+    pg::Rows kinds = pg::run_once("SELECT DISTINCT destination, topic, aggregate_type, event_type FROM outbox.parked_events WHERE sink_id = $1",
+                                  {Param::int4(lane.sink_id)});
+    for (std::size_t i = 0; i < kinds.size(); i++) {
+        Cell c[4];
+        kinds.get(i, c);
+        core::Event event;
+        event.topic = c[1].bytes;
+        event.aggregate_type = c[2].bytes;
+        event.event_type = c[3].bytes;
+        core::Buffer buffer;
+        std::string_view destination;
+        route.expand(event, buffer, destination);
+        if (destination == c[0].bytes)
+            continue;
+        pg::run_once("UPDATE outbox.parked_events SET destination = $2 WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"
+                     "   WHERE p.sink_id = $1 AND p.destination = $3 AND p.topic IS NOT DISTINCT FROM $4"
+                     "     AND p.aggregate_type IS NOT DISTINCT FROM $5 AND p.event_type = $6 AND outbox.lane_of(p.aggregate_id, p.id, $7) = $8"
+                     "   FOR UPDATE SKIP LOCKED)",
+                     {Param::int4(lane.sink_id), Param::text(destination), Param::text(c[0].bytes), Param::text(c[1].bytes),
+                      Param::text(c[2].bytes), Param::text(c[3].bytes), Param::int4(lane.lanes), Param::int4(lane.lane)});
     }
 }
 
@@ -171,6 +202,10 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         else if (held_back[static_cast<std::size_t>(c[1].number)] != 0)
             leave.push_back(c[0].number);
     });
+    // They wait as what they are, or a key with many of them would take each turn of the others.
+    static pg::Statement wait("UPDATE outbox.parked_events SET reason = 'behind', next_attempt_at = NULL WHERE sink_id = $1 AND id = ANY ($2)");
+    if (!leave.empty())
+        wait.run({Param::int4(lane.sink_id), Param::int8s(leave.data(), leave.size())});
     std::erase_if(events, [&](const core::Event &e) { return std::binary_search(leave.begin(), leave.end(), e.id); });
     return events;
 }

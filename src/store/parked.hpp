@@ -28,6 +28,9 @@ struct ToPark {
 // Copies the events from the log, in the relay's transaction.
 void park(const Lane &lane, const std::vector<ToPark> &events);
 
+// Parked rows go where the sink's option `topic` sends them now. But for those that somebody sits on.
+void readdress(const Lane &lane, const std::string &topic);
+
 // The keys that have a parked event; with `hold` false those with nothing but dead ones do not count.
 void load_gate(const Lane &lane, bool hold, core::KeyGate &gate);
 

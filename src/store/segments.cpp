@@ -7,6 +7,7 @@
 #include "pg/session.hpp"
 #include "pg/spi.hpp"
 #include "pg/truncate.hpp"
+#include "store/sinks.hpp"
 
 namespace outbox::store {
 
@@ -61,7 +62,7 @@ static bool truncatable(std::int64_t turn, int segment, std::int64_t retention_s
     std::string events = "outbox.events_" + std::to_string(segment);
     // With no sink nothing is truncated. A sink that is dropped keeps its claim for the retention, one that is halted for ever.
     std::string sql =
-        "SELECT EXISTS (SELECT FROM outbox.sinks)"
+        "SELECT EXISTS (SELECT FROM outbox.sinks) AND NOT EXISTS (SELECT FROM outbox.servers WHERE home IS DISTINCT FROM $3)"
         " AND (SELECT fence <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) FROM outbox.segments WHERE turn = $1)"
         " AND NOT EXISTS (SELECT FROM outbox.sinks s JOIN outbox.lanes l USING (sink_id) WHERE"
         "   (s.dropped_at IS NULL OR s.dropped_at > pg_catalog.clock_timestamp() - $2 * interval '1 second')"
@@ -71,7 +72,8 @@ static bool truncatable(std::int64_t turn, int segment, std::int64_t retention_s
         "     AND p.\"position\" >= coalesce((SELECT max(id) FROM " + events + "), 0)"
         "     AND p.late_seen IS NULL AND pg_catalog.pg_snapshot_xmin(p.seen) >= (SELECT fence FROM outbox.segments WHERE turn = $1)"
         "     ORDER BY p.recorded_at DESC LIMIT 1), false))";
-    return pg::run_once(sql.c_str(), {Param::int8(turn), Param::int8(retention_s)}).number() != 0;
+    std::string here = home();
+    return pg::run_once(sql.c_str(), {Param::int8(turn), Param::int8(retention_s), Param::text(here)}).number() != 0;
 }
 
 static void truncate_oldest(std::int64_t retention_s)

@@ -7,6 +7,7 @@
 #include "pg/guard.hpp"
 #include "pg/session.hpp"
 #include "pg/spi.hpp"
+#include "store/parked.hpp"
 
 namespace outbox::store {
 
@@ -87,6 +88,8 @@ static void make_sink(const std::string &name, std::int32_t lanes, bool latest)
     start_lanes(sink_id, 1, lanes, latest);
 }
 
+static void settle_copy(std::int32_t sink_id);
+
 void reconcile()
 {
     // New servers get our identity before anything else: a dump carries it along.
@@ -105,6 +108,10 @@ void reconcile()
         std::string name(c[0].bytes);
         if (c[3].number != 0) {
             pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false WHERE name = $1", {Param::text(name)});
+            // Of a restored copy it was another cluster's: its transactions are yet to come here.
+            if (pg::run_once("SELECT 1 FROM outbox.lane_progress WHERE sink = $1 AND next_xid > $2",
+                             {Param::text(name), Param::xid8(pg::next_xid())}).size() > 0)
+                settle_copy(sink_id_of(name));
             pg::notice("sink \"" + name + "\" goes on where it was when it was dropped",
                        "SELECT outbox.forget('" + name + "') before CREATE SERVER starts afresh.");
         } else {
@@ -201,6 +208,7 @@ static void settle_copy(std::int32_t sink_id)
                  " SELECT sink_id, epoch, lane, batch + 1, \"position\", pg_catalog.pg_current_snapshot(), $2, 0, published"
                  " FROM outbox.lane_progress WHERE sink_id = $1",
                  {Param::int4(sink_id), Param::xid8(pg::next_xid())});
+    readdress(Lane{sink_id, 0, 0, 1}, load_sink(sink_id).options.topic);
     // A change of lanes under way had a snapshot of the other cluster; it begins anew.
     pg::run_once("DELETE FROM outbox.lane_changes WHERE sink_id = $1", {Param::int4(sink_id)});
 }

@@ -30,6 +30,9 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
     name_ = config.name;
     wrapper_ = config.wrapper;
     anything_ = store::anything_parked(lane_);
+    if (addressed_ != options_.topic)
+        store::readdress(lane_, options_.topic);
+    addressed_ = options_.topic;
     closed_.clear();
     for (std::string &destination : store::failed_destinations(lane_))
         closed_.try_emplace(std::move(destination));
@@ -120,7 +123,7 @@ void Parking::park(std::span<const core::Event> events, const std::vector<Fate> 
         std::string destination(publisher.destination(events[i]));
         if (reason != store::ParkReason::dead || hold())
             gate_.block(destination, events[i].aggregate_id);
-        parked.push_back({events[i].id, std::move(destination), reason, publisher.reason(i)});
+        parked.push_back({events[i].id, std::move(destination), reason, reason == store::ParkReason::behind ? std::string() : publisher.reason(i)});
     }
     if (parked.empty())
         return;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -42,6 +43,9 @@ public:
     // Why the last pass found the sink down; empty: it did not.
     const std::string &outage() const { return outage_; }
 
+    // When there may be something to do.
+    Clock::time_point next_pass() const { return anything_ ? next_ : Clock::time_point::max(); }
+
     bool close(std::chrono::milliseconds limit) { return publisher_ == nullptr || publisher_->close(limit); }
 
 private:
@@ -72,6 +76,7 @@ private:
     store::Lane lane_;
     core::SinkOptions options_;
     std::string name_, wrapper_, outage_;
+    std::optional<std::string> addressed_;  // the option `topic` that the parked rows' destinations follow
     core::KeyGate gate_;
     std::map<std::string, Closed, std::less<>> closed_;
     std::unique_ptr<Publisher> publisher_;

@@ -179,14 +179,15 @@ void Relay::remember_ahead(const store::Batch &batch, std::size_t done)
 }
 
 // Nothing to send: the lane's position moves in memory, and on disk lazily. Where a change of lanes waits for this lane to
-// come to its point, a late range is under way, or something was delivered and could not be recorded then, it is at once.
+// come to its point, a late range is under way, there is more that was seen and not read (its commits must be on disk before it is
+// sent, and a record is), or something was delivered and could not be recorded then, it is at once.
 void Relay::skip_ahead(const store::Batch &batch)
 {
     bool late_range = batch.after.late_seen || progress_.late_seen;
     bool arrives = cap_ && !arrived_ && !batch.more;
     bool due = batch.moved && (Clock::now() - recorded_at_ > kLazyRecord || batch.after.position - recorded_position_ > kLazyEvents);
     bool past_fence = !batch.more && recorded_xmin_ < log_.newest_fence() && batch.after.seen.xmin >= log_.newest_fence();
-    if (late_range || arrives || due || past_fence || batch.skipped > 0) {
+    if (batch.more || late_range || arrives || due || past_fence || batch.skipped > 0) {
         if (!store::claim(lane_, progress_, cap_.has_value())) {
             loaded_ = false;
             return;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/backoff.hpp"
+#include "pg/session.hpp"
 #include "state/shared.hpp"
 #include "store/lanes.hpp"
 #include "store/log.hpp"
@@ -35,6 +36,7 @@ private:
     Next step();
     Next publish_pass();
     Next probe_pass();
+    Next park_first(const store::Batch &batch, pg::Transaction &transaction);
     void record_probe();
     void up_again();
     void show_outage_of_parked();

@@ -41,6 +41,8 @@ Relay::Next Relay::probe_pass()
             up_again();  // the probe that ended when the options were read again was the last event
             return Next::wait;
         }
+        if (parking_.gated(publisher_->destination(batch.events[0]), batch.events[0]))
+            return park_first(batch, transaction);
         make_durable(batch);
         probe_then_ = batch.after_first(1);
         publisher_->probe(batch.events[0]);
@@ -60,6 +62,19 @@ Relay::Next Relay::probe_pass()
     case Publisher::Probe::delivered: record_probe();
     }
     up_again();
+    return Next::again;
+}
+
+// It waits behind a parked one whether the sink is there or not, and must not go ahead of it as a probe.
+Relay::Next Relay::park_first(const store::Batch &batch, pg::Transaction &transaction)
+{
+    if (!store::claim(lane_, progress_, cap_.has_value())) {
+        loaded_ = false;
+        return Next::wait;
+    }
+    fates_.assign(1, Fate::gated);
+    finish_batch(batch, Publisher::Result::outage);
+    transaction.commit();
     return Next::again;
 }
 

@@ -203,6 +203,8 @@ void Relay::sleep(Next next)
         until = std::min(until, back_off_until_);
     else if (lane_.lane == 0)
         until = std::min(until, std::max(scheduled_at_, Clock::now() + milliseconds(20)));
+    if (state_ == State::idle)
+        until = std::min(until, std::max(parking_.next_pass(), Clock::now() + milliseconds(20)));
     if (state_ == State::idle && !asleep_) {
         // Asleep first, then one more look: what was committed before the flag is seen by the look, what comes after
         // sets the latch.

@@ -1,6 +1,7 @@
 """Copies of a database: each sink of a copy is halted from its first second; told to, it goes on where the original was."""
 import contextlib
 
+import psycopg
 import pytest
 from conftest import Database
 from harness import checker
@@ -130,6 +131,32 @@ def test_a_restored_dump_is_halted_and_goes_on_when_it_is_told_to(db, make_pg, k
         db.sql("DROP SERVER kafka CASCADE")
     copy_goes_on(copy, kafka, topic, missing)
     new.sql("DROP DATABASE copy")
+
+
+def test_a_sink_that_is_created_again_in_a_restored_copy_sends_nothing_twice(db, make_pg, kafka, topic):
+    """The way around outbox.resume: what is remembered of the sink's name is another cluster's."""
+    burn_xids(db.pg, 5000)
+    make_sink(db, kafka, topic)
+    events(db, "published", 20)
+    nothing_pending(db)
+    new = make_pg(name="new")
+    new.sql("CREATE DATABASE copy")
+    copy = Database(new, "copy")
+    dump_to_a_new_cluster(db, new)
+    db.sql("DROP SERVER kafka CASCADE")
+    for change in ("DROP home", f"SET home '{copy.value('SELECT home FROM outbox.worker_state()')}'"):
+        with pytest.raises(psycopg.Error, match='option "home" is set by outbox itself'):
+            copy.sql(f"ALTER SERVER kafka OPTIONS ({change})")
+    copy.sql("DROP SERVER kafka CASCADE")
+    make_sink(copy, kafka, topic)
+    for linger in "12":
+        events(copy, "new", 1)
+        nothing_pending(copy)
+        copy.sql(f"ALTER SERVER kafka OPTIONS ({'ADD' if linger == '1' else 'SET'} linger_ms '{linger}')")  # everything is looked at anew
+    events(copy, "new", 1)
+    kafka.consume(topic, until=23)
+    nothing_pending(copy)
+    assert sum(kafka.end_offsets(topic).values()) == 23
 
 
 def test_a_physical_copy_under_another_name_is_halted_beside_the_original(make_pg, kafka, topic):

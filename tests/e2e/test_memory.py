@@ -116,3 +116,12 @@ def test_an_outage_with_a_backlog_takes_no_more_either(db, mock):
             down()
         mock.cmd("up -1")
         nothing_pending(db)
+
+
+def test_events_that_are_not_the_sink_s_stay_within_it_too(db, kafka, topic):
+    """A relay reads the log in order: those of other sinks and lanes go past it."""
+    make_sink(db, kafka, topic, events="*/small")
+    with bounded(db):
+        backlog(db, 20_000, 10_000)
+        db.sql("SELECT outbox.add_event('k', 'small', '2')")
+        kafka.consume(topic, until=2, timeout=60)

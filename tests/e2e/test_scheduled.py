@@ -24,3 +24,13 @@ def test_an_overdue_event_is_published_when_a_sink_comes(db, kafka, topic):
     make_sink(db, kafka, topic, format="payload")
     assert [record.value for record in kafka.consume(topic, until=1, timeout=20)] == [b"1"]
     eventually(lambda: db.value("SELECT count(*) FROM outbox.scheduled") == 0, 5)
+
+
+def test_an_event_larger_than_the_server_s_limit_holds_no_other_up(db, kafka, topic):
+    """Its writer had a limit of its own (a superuser may give one to a role or a session)."""
+    make_sink(db, kafka, topic, format="payload")
+    with db.connect() as writer:
+        writer.execute("SET outbox.max_event_size = '2MB'")
+        writer.execute("SELECT outbox.add_event('k', 'large', to_json(repeat('x', 950000)), deliver_at => clock_timestamp())")
+    db.sql("SELECT outbox.add_event('k', 'small', '2', deliver_at => clock_timestamp() + interval '10 milliseconds')")
+    assert [len(record.value) for record in kafka.consume(topic, until=2, timeout=20)] == [950_002, 1]
