@@ -381,16 +381,16 @@ CREATE EVENT TRIGGER outbox_sink_drop ON sql_drop EXECUTE FUNCTION outbox.on_sin
 ALTER EVENT TRIGGER outbox_sink_drop ENABLE ALWAYS;
 
 CREATE FUNCTION outbox.pause(sink text) RETURNS void
-    LANGUAGE c STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_pause';
+    LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_pause';
 COMMENT ON FUNCTION outbox.pause(text) IS 'Stop sending to a sink; its events wait';
 CREATE FUNCTION outbox.resume(sink text) RETURNS void
-    LANGUAGE c STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_resume';
+    LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_resume';
 COMMENT ON FUNCTION outbox.resume(text) IS 'Go on sending to a sink that was paused, or halted because it came from another installation';
 CREATE FUNCTION outbox.forget(sink text) RETURNS void
-    LANGUAGE c STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_forget';
+    LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_forget';
 COMMENT ON FUNCTION outbox.forget(text) IS 'Forget the position of a dropped sink''s name: the next sink of that name starts afresh';
 CREATE FUNCTION outbox.test_sink(sink text, OUT "check" text, OUT ok boolean, OUT detail text) RETURNS SETOF record
-    LANGUAGE c STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_test_sink';
+    LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_test_sink';
 COMMENT ON FUNCTION outbox.test_sink(text) IS 'Reachable, credentials, may write, topic there: a row per check, with what was wrong';
 
 -- =====================================================================================================================

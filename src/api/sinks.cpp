@@ -34,6 +34,14 @@ enum class Where { server, mapping };
     throw error;
 }
 
+std::string known_options()
+{
+    std::string names;
+    for (std::string_view option : core::own_options())
+        names.append(names.empty() ? "" : ", ").append(option);
+    return "Options of outbox are " + names + "; all others are librdkafka's, such as bootstrap_servers, security_protocol and sasl_username.";
+}
+
 // One option of a Kafka server or user mapping. Secret values appear in no message.
 void validate_kafka_option(Where where, const char *option, const char *value, bool may_program, bool may_files)
 {
@@ -50,7 +58,8 @@ void validate_kafka_option(Where where, const char *option, const char *value, b
     sink::PropertyVerdict verdict = sink::check_property(name, value, may_program, may_files);
     switch (verdict.what) {
     case sink::PropertyClass::unknown:
-        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is neither an option of outbox nor a producer property of librdkafka", verdict.hint);
+        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is neither an option of outbox nor a producer property of librdkafka",
+             verdict.hint.empty() ? known_options() : verdict.hint);
     case sink::PropertyClass::ours:
         fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is set by outbox itself", verdict.hint);
     case sink::PropertyClass::restricted_nobody:
@@ -125,6 +134,28 @@ PGDLLEXPORT Datum outbox_kafka_validator(PG_FUNCTION_ARGS)
 
 // ---- DDL on sinks ---------------------------------------------------------------------------------------------------------
 
+static bool is_sink(const char *server)
+{
+    return pg::boundary([=] {
+        pg::Spi spi;
+        return pg::run_once("SELECT 1 FROM outbox.servers WHERE name = $1", {pg::Param::text(server)}).size() > 0;
+    });
+}
+
+static void warn_without_brokers(const char *sink)
+{
+    bool none = pg::boundary([=] {
+        pg::Spi spi;
+        return pg::run_once("SELECT 1 FROM outbox.servers v JOIN pg_catalog.pg_foreign_server s ON s.oid = v.server_oid WHERE v.name = $1"
+                            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_options_to_table(s.srvoptions) o WHERE o.option_value <> ''"
+                            "   AND pg_catalog.replace(o.option_name, '_', '.') IN ('bootstrap.servers', 'metadata.broker.list'))",
+                            {pg::Param::text(sink)}).size() > 0;
+    });
+    if (none)
+        ereport(WARNING, errmsg("sink \"%s\" has no option \"bootstrap_servers\": nothing is sent", sink),
+                errhint("ALTER SERVER %s OPTIONS (ADD bootstrap_servers 'host:9092');", quote_identifier(sink)));
+}
+
 static void warn_without_worker()
 {
     if (!shared::available())
@@ -160,14 +191,9 @@ static void refuse_home(AlterForeignServerStmt *alter)
     foreach (cell, alter->options) {
         if (strcmp(static_cast<DefElem *>(lfirst(cell))->defname, "home") != 0)
             continue;
-        const char *name = alter->servername;
-        bool ours = pg::boundary([=] {
-            pg::Spi spi;
-            return pg::run_once("SELECT 1 FROM outbox.servers WHERE name = $1", {pg::Param::text(name)}).size() > 0;
-        });
-        if (ours)
+        if (is_sink(alter->servername))
             ereport(ERROR, errcode(ERRCODE_FDW_INVALID_OPTION_NAME), errmsg("option \"home\" is set by outbox itself"),
-                    errhint("SELECT outbox.resume(%s) lets a sink publish here.", quote_literal_cstr(name)));
+                    errhint("SELECT outbox.resume(%s) lets a sink publish here.", quote_literal_cstr(alter->servername)));
     }
 }
 
@@ -190,8 +216,14 @@ static void on_ddl_end(Node *node)
         store::reconcile();
     });
     pg::sinks_changed_at_commit();
-    if (node != nullptr && IsA(node, CreateForeignServerStmt))
-        warn_without_worker();
+    if (node != nullptr && IsA(node, AlterForeignServerStmt))
+        warn_without_brokers(reinterpret_cast<AlterForeignServerStmt *>(node)->servername);
+    if (node != nullptr && IsA(node, CreateForeignServerStmt)) {
+        const char *server = reinterpret_cast<CreateForeignServerStmt *>(node)->servername;
+        warn_without_brokers(server);
+        if (is_sink(server))
+            warn_without_worker();
+    }
 }
 
 static void on_sql_drop()
@@ -224,9 +256,16 @@ PGDLLEXPORT Datum outbox_on_sink_ddl(PG_FUNCTION_ARGS)
 
 // ---- by hand --------------------------------------------------------------------------------------------------------------
 
+static const char *sink_argument(FunctionCallInfo fcinfo)
+{
+    if (PG_ARGISNULL(0))
+        ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"sink\" must not be NULL"), errhint("outbox.lag lists the sinks."));
+    return text_to_cstring(PG_GETARG_TEXT_PP(0));
+}
+
 static void on_sink(FunctionCallInfo fcinfo, void (*action)(std::string_view))
 {
-    const char *sink = text_to_cstring(PG_GETARG_TEXT_PP(0));
+    const char *sink = sink_argument(fcinfo);
     pg::boundary([=] {
         pg::Spi spi;
         action(sink);
@@ -287,13 +326,13 @@ static void test_in_worker(SinkTest *test, dsm_handle segment)
 PG_FUNCTION_INFO_V1(outbox_test_sink);
 PGDLLEXPORT Datum outbox_test_sink(PG_FUNCTION_ARGS)
 {
+    const char *sink = sink_argument(fcinfo);
     InitMaterializedSRF(fcinfo, 0);
     auto *result = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
     dsm_segment *segment = dsm_create(sizeof(SinkTest), 0);
     auto *test = static_cast<SinkTest *>(dsm_segment_address(segment));
     memset(test, 0, sizeof *test);
     test->database = MyDatabaseId;
-    char *sink = text_to_cstring(PG_GETARG_TEXT_PP(0));
     strlcpy(test->sink, pg_server_to_any(sink, static_cast<int>(strlen(sink)), PG_UTF8), sizeof test->sink);
     test_in_worker(test, dsm_segment_handle(segment));
     for (int i = 0; i < test->count; i++) {

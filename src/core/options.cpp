@@ -210,6 +210,15 @@ std::string dotted(std::string_view name) {
 
 }  // namespace
 
+std::span<const std::string_view> own_options() {
+    static constexpr auto names = [] {
+        std::array<std::string_view, std::size(kOwnOptions) - 1> all;  // but for `home`, the last
+        for (std::size_t i = 0; i < all.size(); i++) all[i] = kOwnOptions[i].name;
+        return all;
+    }();
+    return names;
+}
+
 bool is_own_option(std::string_view option) { return find_own(option) != nullptr; }
 
 OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,7 @@ struct OptionError {
 
 // True when `option` is one of ours (so not a property of the client library).
 bool is_own_option(std::string_view option);
+std::span<const std::string_view> own_options();  // those that people set
 
 // Sets one of our options. Durations: a whole number with its unit ms, s, min or h (as PostgreSQL writes them). An error
 // changes nothing.

@@ -117,11 +117,14 @@ SELECT ok((SELECT paused FROM outbox.sinks WHERE name = 'late'), 'pause');
 SELECT outbox.resume('late') \g /dev/null
 SELECT ok((SELECT NOT paused FROM outbox.sinks WHERE name = 'late'), 'resume');
 SELECT throws_ok(format('SELECT outbox.%s(''no such'')', f), '42704', 'there is no sink "no such"', f || ' of a sink that is not there') FROM unnest('{pause,resume}'::text[]) f;
+SELECT throws_ok(format('SELECT * FROM outbox.%s(NULL)', f), '22004', 'argument "sink" must not be NULL', f || ' of nothing') FROM unnest('{pause,resume,forget,test_sink}'::text[]) f;
 CREATE SERVER copy FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers '127.0.0.1:1', home '1234567890/5/', lanes '2');
 SELECT is_empty($$SELECT 1 FROM outbox.sinks WHERE name = 'copy'$$, 'a server with another installation''s identity gets no lanes');
 SELECT results_eq($$SELECT state, pending, oldest_pending_age, last_error FROM outbox.lag WHERE sink = 'copy'$$,
                   $$VALUES ('halted', 0::bigint, '0'::interval, 'published by another cluster: this one is a restored copy')$$, 'and is halted in outbox.lag');
 SELECT alike((SELECT hint FROM outbox.health WHERE "check" = 'sink copy'), '%SELECT outbox.resume(''copy'')%', 'outbox.health says what to do');
+SELECT throws_ok(format('ALTER SERVER copy OPTIONS (%s)', c), 'HV00D', 'option "home" is set by outbox itself', c || ' is no way home')
+FROM unnest(ARRAY['DROP home', format('SET home %L', (SELECT home FROM outbox.worker_state()))]) c;
 SELECT outbox.resume('copy') \g /dev/null
 SELECT results_eq($$SELECT lanes, made FROM pg_temp.sinks WHERE name = 'copy'$$, 'VALUES (2, 2::bigint)', 'resume makes its lanes');
 SELECT is((SELECT home FROM outbox.servers WHERE name = 'copy'), (SELECT home FROM outbox.worker_state()), 'and gives it this installation''s identity');

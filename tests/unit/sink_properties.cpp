@@ -154,6 +154,8 @@ TEST(Properties, AnUnknownNameIsNamedWithItsNearest) {
     EXPECT_NE(verdict.error.find("bootstrap.server"), std::string::npos) << verdict.error;
     EXPECT_NE(verdict.hint.find("bootstrap_servers"), std::string::npos) << verdict.hint;
     EXPECT_EQ(check("compresion_type", "lz4").hint, "Perhaps you meant the option \"compression_type\".");
+    EXPECT_EQ(check("topics", "x").hint, "Perhaps you meant the option \"topic\".");
+    EXPECT_EQ(check("batchsize", "1").hint, "Perhaps you meant the option \"batch_size\".");
     EXPECT_EQ(check("xyzzy", "1").hint, "");
     EXPECT_EQ(check("", "1").what, PropertyClass::unknown);
     EXPECT_EQ(check(std::string(5000, 'a'), "1").what, PropertyClass::unknown);

@@ -280,6 +280,13 @@ std::string near_name(std::string_view name) {
             nearest = row.name;
         }
     }
+    for (const std::string_view own : core::own_options()) {
+        const std::size_t away = distance(name, core::canonical_property(own));
+        if (away < best) {
+            best = away;
+            nearest = own;
+        }
+    }
     if (nearest.empty()) return {};
     std::string option(nearest);
     std::replace(option.begin(), option.end(), '.', '_');
