@@ -100,11 +100,11 @@ static std::string joined(const Destinations &names)
     return all;
 }
 
-Destinations failed_destinations(const Lane &lane)
+Destinations destinations_with_piles(const Lane &lane)
 {
     Destinations found;
-    pg::Rows rows = pg::run_once("SELECT DISTINCT destination FROM outbox.parked_events"
-                                 " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at IS NOT NULL AND attempts > 0",
+    pg::Rows rows = pg::run_once("SELECT destination FROM outbox.parked_events WHERE sink_id = $1 AND reason <> 'dead' GROUP BY 1"
+                                 " HAVING pg_catalog.count(*) > 1000 AND pg_catalog.bool_or(reason = 'retry' AND attempts > 0)",
                                  {Param::int4(lane.sink_id)});
     Cell c[1];
     for (std::size_t i = 0; i < rows.size(); i++) {

@@ -38,8 +38,8 @@ bool anything_parked(const Lane &lane);  // of this lane's sink, but for dead on
 
 using Destinations = std::vector<std::string>;
 
-// Destinations of rows that failed before and are to be tried again.
-Destinations failed_destinations(const Lane &lane);
+// Destinations that many events wait for, and some of them were tried: such a destination was closed when its relay ended.
+Destinations destinations_with_piles(const Lane &lane);
 
 // Makes due what is behind nothing any more, but in closed destinations.
 void promote(const Lane &lane, bool hold, const Destinations &closed);

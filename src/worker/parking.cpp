@@ -33,9 +33,15 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
     if (addressed_ != options_.topic)
         store::readdress(lane_, options_.topic);
     addressed_ = options_.topic;
-    closed_.clear();
-    for (std::string &destination : store::failed_destinations(lane_))
-        closed_.try_emplace(std::move(destination));
+    if (!known) {
+        closed_.clear();
+        for (std::string &destination : store::destinations_with_piles(lane_))
+            closed_.try_emplace(std::move(destination));
+    }
+    for (auto &[destination, state] : closed_) {  // somebody may have seen to it
+        state.pause.reset();
+        state.test_at = {};
+    }
     if (known && Clock::now() < refresh_at_)
         released_ = true;  // in good time
     else

@@ -44,7 +44,7 @@ public:
     const std::string &outage() const { return outage_; }
 
     // When there may be something to do.
-    Clock::time_point next_pass() const { return anything_ ? next_ : Clock::time_point::max(); }
+    Clock::time_point next_pass() const { return anything_ || released_ ? next_ : Clock::time_point::max(); }
 
     bool close(std::chrono::milliseconds limit) { return publisher_ == nullptr || publisher_->close(limit); }
 
