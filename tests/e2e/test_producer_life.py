@@ -1,11 +1,10 @@
 """A producer that fails is replaced, and a cluster that changes is followed, without anybody's help."""
-import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from harness import checker, env
+from harness import checker
 from harness.factor import scaled
 from harness.mock import Mock
 from harness.wait import eventually, never
@@ -206,36 +205,6 @@ def test_an_address_that_changed_is_followed_by_alter_server(db, mock):
         nothing_parked(db)
         assert db.value("SELECT last_error FROM outbox.lag") is None
         db.sql("SELECT outbox.pause('kafka')")
-
-
-def test_a_certificate_for_another_name_is_shown_and_healed_by_alter_server(db, make_kafka):
-    """B30, the TLS part; test_outage.py has the password."""
-    broker = make_kafka(start=False)
-    pem, port = broker.dir / "broker.pem", env.free_port()
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "-", "-out", "-", "-days", "2",
-                           "-subj", "/CN=elsewhere.example", "-addext", "subjectAltName=DNS:elsewhere.example"],
-                          check=True, capture_output=True, text=True)
-    pem.write_text(made.stdout)
-    pem.chmod(0o644)
-    certificate = made.stdout[made.stdout.index("-----BEGIN CERTIFICATE"):]
-    p = broker.properties
-    broker.configure({"listeners": f"{p['listeners']},SSL://127.0.0.1:{port}",
-                      "advertised.listeners": f"{p['advertised.listeners']},SSL://127.0.0.1:{port}",
-                      "listener.security.protocol.map": f"{p['listener.security.protocol.map']},SSL:SSL",
-                      "ssl.keystore.type": "PEM", "ssl.keystore.location": pem})
-    broker.start()
-    topic = broker.create_topic()
-    db.sql(f"""CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka
-               OPTIONS (bootstrap_servers '127.0.0.1:{port}', topic '{topic}', format 'payload', delivery_timeout '2s',
-                        security_protocol 'ssl', ssl_ca_pem '{certificate}')""")
-    write(db, 10)
-    eventually(lambda: "certificate" in (db.value("SELECT last_error FROM outbox.lag") or "").lower(), 30, "the reason")
-    eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 20, "an outage")
-    nothing_parked(db)
-    db.sql("ALTER SERVER kafka OPTIONS (ADD ssl_endpoint_identification_algorithm 'none')")
-    nothing_pending(db, 30)
-    all_there(db, broker, topic, repeats=0)
-    assert db.value("SELECT last_error FROM outbox.lag") is None
 
 
 def resident(pid):
