@@ -136,6 +136,10 @@ std::int64_t log_turn()
     return call([] { return current_turn(); });
 }
 
+static ::Oid our_extension;
+
+void work_for(const Extension &extension) { our_extension = extension.oid; }
+
 Extension lock_extension()
 {
     return call([] {
@@ -143,6 +147,10 @@ Extension lock_extension()
         e.oid = get_extension_oid("outbox", true);
         if (!OidIsValid(e.oid))
             return e;
+        if (OidIsValid(our_extension) && e.oid != our_extension) {
+            e.another = true;
+            return e;
+        }
         LOCKTAG tag;
         SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, e.oid, 0);
         if (LockAcquire(&tag, AccessShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL) {

@@ -48,10 +48,14 @@ std::int64_t log_turn();      // of the ring of segments, as every writer sees i
 struct Extension {
     bool present = false;
     bool busy = false;  // somebody holds its lock
+    bool another = false;  // not present, but one that was created after ours was dropped
     Oid oid = 0;
     char version[32] = "";
 };
 Extension lock_extension();
+// From now on only this one counts as present. What this process knows (catalog caches, plans) may be of the one before when
+// the next one can be seen already.
+void work_for(const Extension &extension);
 
 // One process of a database at a time does a chore: true when this one may, until its transaction ends. An advisory lock
 // out of reach of SQL's advisory lock functions, so that no role can hold it.

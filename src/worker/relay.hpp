@@ -64,7 +64,6 @@ private:
     store::Progress progress_;              // batch: the newest recorded; position and seen may be ahead of what is recorded
     std::optional<store::Cap> cap_;
     store::SinkConfig config_;
-    unsigned int extension_ = 0;  // whose lanes these are
     store::Log log_;
     std::unique_ptr<Publisher> publisher_;
     Parking parking_;

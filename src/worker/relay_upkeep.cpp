@@ -33,19 +33,18 @@ Relay::Load Relay::load()
         idle_until_updated(extension.version);
         return Load::done;
     }
-    bool another = extension.present && extension_ != 0 && extension_ != extension.oid;
     store::SinkConfig config;
-    if (extension.present && !another)
+    if (extension.present)
         config = store::load_sink(lane_.sink_id);
     if (!config.exists || !store::load_lane(lane_, progress_, cap_)) {
         // An extension that was dropped and created again is another one, with another log: nothing that is remembered here
         // holds there, and a scout gives its lanes slots of their own.
         shared::give_up_slot();
-        if (another)
+        if (extension.another)
             shared::sinks_changed(pg::my_database());
         return Load::gone;
     }
-    extension_ = extension.oid;
+    pg::work_for(extension);
     config.options.lane = lane_.lane;
     parking_.load(lane_, config);
     transaction.commit();

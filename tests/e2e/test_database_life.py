@@ -85,6 +85,23 @@ def test_an_extension_that_is_dropped_in_a_batch_leaves_nothing_to_the_next_one(
         db.sql(f"DROP EXTENSION outbox CASCADE; DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")
 
 
+def test_relays_that_look_all_the_time_see_no_mixture_of_two_extensions(db):
+    """B47: the new one can be seen a moment before a process hears that what it knows of the old one is void."""
+    db.pg.configure(outbox__poll_interval="10ms")
+    db.pg.reload()
+    mark = db.pg.mark()
+    try:
+        for _ in range(scaled(4)):
+            db.sql("CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers '127.0.0.1:1', lanes '4')")
+            eventually(lambda: db.value("SELECT count(*) FROM outbox.live_relays() WHERE state = 'idle'") == 4, 30, "four idle relays")
+            db.sql("BEGIN; DROP EXTENSION outbox CASCADE; CREATE EXTENSION outbox; COMMIT")
+        log = db.pg.log_since(mark)
+        assert "ERROR" not in log and "WARNING" not in log, log
+    finally:
+        db.pg.configure(outbox__poll_interval="1s")
+        db.pg.reload()
+
+
 def test_a_sink_that_comes_again_is_not_paused_and_has_no_old_error(db, kafka, topic):
     db.sql("CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers '127.0.0.1:1', topic 't', delivery_timeout '500ms')")
     write(db)

@@ -9,6 +9,7 @@ from harness.wait import eventually
 from harness.workload import make_sink, nothing_pending
 
 
+@pytest.mark.long
 def test_kinit_runs_only_where_somebody_who_may_run_programs_has_set_it_up(make_pg):
     """For GSSAPI, its default mechanism, librdkafka puts together a shell command, and refuses to without a key table."""
     pg = make_pg(start=False)
