@@ -117,6 +117,8 @@ private:
     std::unique_ptr<sink::Sink> sink_;
     Clock::time_point made_at_{}, last_ack_{};
     std::optional<Clock::time_point> stop_by_;
+    std::string probe_to_;
+    Clock::time_point probed_at_{};
     std::vector<sink::Report> reports_;
     std::unordered_map<std::size_t, std::string> reasons_;
     std::int32_t suspect_code_ = 0;

@@ -13,6 +13,8 @@ void Publisher::probe(const core::Event &event)
     sink::Refusal why;
     Accept accepted = sink().send(event, 0, why);
     probing_ = accepted == Accept::queued;
+    probe_to_ = destination(event);
+    probed_at_ = Clock::now();
     probe_refused_ = accepted == Accept::unsure ||
                      (accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry));
     if (probing_) {
@@ -32,8 +34,16 @@ Publisher::Probe Publisher::probe_result()
     std::string seen = sink().last_error();
     if (!seen.empty())
         error_ = seen;
-    if (n == 0 && !sink().fatal())
-        return Probe::waiting;
+    if (n == 0 && !sink().fatal()) {
+        // The sink may be there again, and only this event's destination is stuck: the others must not wait for it.
+        std::string words;
+        if (Clock::now() - probed_at_ < milliseconds(2 * options_.stall_timeout_ms) ||
+            inquire(probe_to_, words) != sink::Sink::Answer::yes || words.empty())
+            return Probe::waiting;
+        error_ = words;
+        close(kCloseLimit);
+        return Probe::suspect;
+    }
     probing_ = false;
     if (n > 0 && reports_[0].verdict == Verdict::delivered)
         return Probe::delivered;

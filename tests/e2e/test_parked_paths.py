@@ -78,3 +78,22 @@ def test_an_outage_is_no_attempt_for_events_that_are_parked(db, mock):
     eventually(lambda: parked(db) == 0, 90, "they have gone out")
     assert len(mock.consume("late", until=20)) == 20
     eventually(lambda: db.value("SELECT last_error FROM outbox.lag") is None, 10, "no error is left")
+
+
+def test_a_topic_that_is_stuck_after_an_outage_holds_nobody_up(db, mock):
+    """Its event is the first after the outage, and so the one that the relay tries the sink with."""
+    mock.cmd("topic bad 1")
+    mock.cmd("topic good 1")
+    make_sink(db, mock, "good", stall_timeout="1s", delivery_timeout="4s")
+    db.sql("SELECT outbox.add_event('k', 'x', '0')")
+    nothing_pending(db)
+    mock.cmd("down 1")
+    db.sql("SELECT outbox.add_event('b', 'x', '1', topic => 'bad')")
+    db.sql("SELECT outbox.add_event('k', 'x', '2')")
+    eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 20, "an outage")
+    mock.cmd("topic_error bad NOT_ENOUGH_REPLICAS")
+    mock.cmd("up 1")
+    assert [r.value for r in mock.consume("good", until=2)] == [b"0", b"2"]
+    eventually(lambda: db.sql("SELECT topic, reason FROM outbox.parked") == [("bad", "retry")], 20, "it is parked")
+    mock.cmd("topic_error bad 0")
+    assert [r.value for r in mock.consume("bad", until=1)] == [b"1"]
