@@ -94,6 +94,8 @@ Relay::Next Relay::publish_pass()
         skip_ahead(batch);
         transaction.commit();
         enter(State::idle);
+        if (error_inherited_ && error_.empty())
+            clear_error();
         return batch.more ? Next::again : Next::wait;
     }
     enter(State::running);
@@ -208,9 +210,10 @@ void Relay::skip_ahead(const store::Batch &batch)
 
 void Relay::clear_error()
 {
-    if (error_.empty())
+    if (error_.empty() && !error_inherited_)
         return;
     error_.clear();
+    error_inherited_ = false;
     shared::set_error(nullptr);
 }
 

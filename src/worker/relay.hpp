@@ -81,6 +81,7 @@ private:
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     shared::State state_ = shared::State::starting;
     std::string error_, house_error_, parked_error_;
+    bool error_inherited_ = true;  // the slot may still show what was wrong with the process before
 };
 
 }  // namespace outbox::worker

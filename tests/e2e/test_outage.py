@@ -6,7 +6,7 @@ import time
 from harness import checker, env
 from harness.factor import scaled
 from harness.wait import eventually, never
-from harness.workload import make_sink, nothing_pending
+from harness.workload import make_sink, nothing_pending, relays
 
 # Of relays, for one that has a transaction open or holds vacuum back.
 OPEN = """
@@ -175,3 +175,19 @@ def test_a_certificate_for_another_name_is_named_and_the_right_name_heals_it(mak
     nothing_pending(db, 30)
     events = checker.committed(db)
     checker.check(events, broker.consume(topic, until=checker.has_all(events))).must_hold(repeats=0)
+
+
+def test_a_relay_that_is_terminated_in_an_outage_leaves_no_error_behind(db, mock):
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", delivery_timeout="3s")
+    write(db, 10)
+    nothing_pending(db)
+    mock.cmd("down 1")
+    write(db, 10)
+    down(db)
+    old = relays(db)
+    db.sql("SELECT pg_terminate_backend(%s)", old)
+    eventually(lambda: relays(db) not in ([], old), 20, "another relay")
+    mock.cmd("up 1")  # before this one has noticed
+    nothing_pending(db)
+    eventually(lambda: lag(db)[:2] == ("idle", ""), 10, lambda: f"nothing is wrong any more: {lag(db)}")
