@@ -107,5 +107,4 @@ def test_a_hundred_thousand_parked_events_slow_the_live_path_by_no_more_than_a_t
     medians = {kind: statistics.median(times) for kind, times in took.items()}
     print({kind: [round(t, 2) for t in times] for kind, times in took.items()}, f"ratio {medians['with'] / medians['without']:.3f}")
     assert kinds["with"].value("SELECT count(*) FROM outbox.parked") == 100_000
-    best = {kind: min(times) for kind, times in took.items()}  # on a busy machine the medians tell of the others
-    assert min(medians["with"] / medians["without"], best["with"] / best["without"]) < 1.1
+    assert medians["with"] < 1.1 * medians["without"]
