@@ -1,10 +1,13 @@
 """No overtaking: behind a request that the broker refuses, or that times out, at least four more requests of the same key are in
 flight, and none of them is seen before it."""
+import contextlib
+import threading
+
 import pytest
 from harness import checker
 from harness.kafka import Kafka
 from harness.wait import eventually
-from harness.workload import nothing_pending
+from harness.workload import Threads, nothing_pending
 
 PG_FLAVOUR = "faults"
 REQUEST, EVENTS, BAD = 5, 200, 53  # events in a request and in all; the one that the broker does not take
@@ -57,6 +60,22 @@ def write(db, bad_key="k", bad_payload="bad", events=EVENTS):
         c.execute("UPDATE outbox.events SET created_at = '2001-01-01' WHERE payload_bytes = 'old'")
 
 
+@contextlib.contextmanager
+def flowing(db):
+    """Somebody writes all the while, so that there is always something on its way."""
+    threads, over = Threads(), threading.Event()
+
+    def body():
+        while not over.wait(0.05):
+            write(db)
+    threads.start(body)
+    try:
+        yield
+    finally:
+        over.set()
+    threads.join()
+
+
 def numbers(kafka, topic, **kw):
     return [r.value for r in kafka.consume(topic, **kw)]
 
@@ -100,10 +119,10 @@ def test_nothing_overtakes_what_was_denied(db, broker):
     """The right to write is taken away while events flow, and given back."""
     topic = make_topic(broker)
     make_sink(db, broker.sasl_bootstrap, topic, sasl=True)
-    write(db, events=2_000)
-    broker.consume(topic, until=100)
-    broker.disallow("relay", topic)
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") > 0, 20, "events are parked")
+    with flowing(db):
+        broker.consume(topic, until=100)
+        broker.disallow("relay", topic)
+        eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") > 0, 20, "events are parked")
     assert "authorization failed" in db.value("SELECT last_error FROM outbox.parked WHERE reason = 'retry' LIMIT 1")
     write(db, events=100)
     nothing_pending(db)
@@ -115,10 +134,10 @@ def test_nothing_overtakes_what_was_denied(db, broker):
 def test_nothing_overtakes_what_timed_out(db, kafka, topic):
     """The broker stands still for longer than the relay waits; what was on its way to it arrives afterwards."""
     make_sink(db, kafka.bootstrap, topic, delivery_timeout="1s", batch_size=1000)
-    write(db, events=2_000)
-    kafka.consume(topic, until=100)
-    kafka.freeze()
-    eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 20, "an outage")
+    with flowing(db):
+        kafka.consume(topic, until=100)
+        kafka.freeze()
+        eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 20, "an outage")
     kafka.resume()
     nothing_pending(db)
     print(in_order(db, kafka, topic, repeats=1000))
