@@ -119,7 +119,7 @@ def test_a_planned_stop_repeats_nothing_although_the_broker_takes_half_a_second(
     make_sink(db, mock, "t", batch_size=500)
     planned = Planned(db)
     mock.cmd("rtt -1 500")
-    with writer(db, 100, 0.05):
+    with writer(db, 10, 0.05):  # a mock broker forgets what is beyond 5 MB
         for way in WAYS * scaled(1):
             at_work(db)
             getattr(planned, way)()
