@@ -78,11 +78,13 @@ static void start_lanes(std::int32_t sink_id, std::int32_t epoch, std::int32_t l
 static void make_sink(const std::string &name, std::int32_t lanes, bool latest)
 {
     std::int32_t sink_id = static_cast<std::int32_t>(
-        // Rows that a restore brought carry another cluster's transaction ids: never late here, and to be known by ids that
-        // this cluster has not given out.
+        // Rows that a restore brought carry another cluster's transaction ids: never late here. Such a row can be seen although
+        // no transaction of this cluster that could be seen has its id. The statement's own snapshot says so: what is read before
+        // it is passed by writers that commit in between.
         pg::run_once("INSERT INTO outbox.sinks (name, lanes, floor) VALUES ($1, $2,"
-                     " coalesce((SELECT max(id) FROM outbox.events WHERE xid >= $3), 0)) RETURNING sink_id",
-                     {Param::text(name), Param::int4(lanes), Param::xid8(pg::next_xid())})
+                     " coalesce((SELECT max(id) FROM outbox.events WHERE xid <> pg_catalog.pg_current_xact_id()"
+                     "           AND xid >= pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())), 0)) RETURNING sink_id",
+                     {Param::text(name), Param::int4(lanes)})
             .number());
     make_lanes(sink_id, 1, lanes);
     start_lanes(sink_id, 1, lanes, latest);
@@ -108,9 +110,10 @@ void reconcile()
         std::string name(c[0].bytes);
         if (c[3].number != 0) {
             pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false WHERE name = $1", {Param::text(name)});
-            // Of a restored copy it was another cluster's: its transactions are yet to come here.
-            if (pg::run_once("SELECT 1 FROM outbox.lane_progress WHERE sink = $1 AND next_xid > $2",
-                             {Param::text(name), Param::xid8(pg::next_xid())}).size() > 0)
+            // Of a restored copy it was another cluster's: its transactions are yet to come here. Its relay may still record, so what
+            // it has recorded is read first.
+            pg::Rows last = pg::run_once("SELECT next_xid FROM outbox.lane_progress WHERE sink = $1 ORDER BY 1 DESC LIMIT 1", {Param::text(name)});
+            if (last.size() > 0 && static_cast<std::uint64_t>(last.number()) > pg::next_xid())
                 settle_copy(sink_id_of(name));
             pg::notice("sink \"" + name + "\" goes on where it was when it was dropped",
                        "SELECT outbox.forget('" + name + "') before CREATE SERVER starts afresh.");

@@ -155,6 +155,19 @@ def test_a_second_sink_starts_with_the_earliest_event_or_with_the_latest(db, kaf
     assert 0 < len(later) < len(everything) and any(e.key == "late" for e in later)
 
 
+def test_a_sink_that_is_created_while_others_write_takes_their_late_events(db, kafka, rng):
+    """Whatever writers commit while it is made, nothing of it is taken for another cluster's: it has no floor."""
+    with load(db, events=1, pause=0), load(db, events=1, pause=0), load(db, events=1, pause=0):
+        for number in range(scaled(60)):
+            db.sql(f"CREATE SERVER s{number} FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers '{kafka.bootstrap}', topic 'none', start 'latest');"
+                   f" SELECT outbox.pause('s{number}')")
+            if number % 2:
+                db.sql(f"DROP SERVER s{number} CASCADE; CREATE SERVER s{number} FOREIGN DATA WRAPPER outbox_kafka"
+                       f" OPTIONS (bootstrap_servers '{kafka.bootstrap}', topic 'none')")
+            assert db.sql("SELECT name, floor FROM outbox.sinks WHERE floor <> 0") == []
+            db.sql(f"DROP SERVER s{number} CASCADE")
+
+
 def test_a_paused_sink_waits_and_another_one_does_not(db, kafka):
     a, b = kafka.create_topic(), kafka.create_topic()
     make_sink(db, kafka, a, "a")
