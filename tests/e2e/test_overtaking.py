@@ -1,13 +1,10 @@
 """No overtaking: behind a request that the broker refuses, or that times out, at least four more requests of the same key are in
 flight, and none of them is seen before it."""
-import contextlib
-import threading
-
 import pytest
 from harness import checker
 from harness.kafka import Kafka
 from harness.wait import eventually
-from harness.workload import Threads, nothing_pending
+from harness.workload import meanwhile, nothing_pending
 
 PG_FLAVOUR = "faults"
 REQUEST, EVENTS, BAD = 5, 200, 53  # events in a request and in all; the one that the broker does not take
@@ -60,20 +57,12 @@ def write(db, bad_key="k", bad_payload="bad", events=EVENTS):
         c.execute("UPDATE outbox.events SET created_at = '2001-01-01' WHERE payload_bytes = 'old'")
 
 
-@contextlib.contextmanager
 def flowing(db):
     """Somebody writes all the while, so that there is always something on its way."""
-    threads, over = Threads(), threading.Event()
-
-    def body():
+    def body(over):
         while not over.wait(0.05):
             write(db)
-    threads.start(body)
-    try:
-        yield
-    finally:
-        over.set()
-    threads.join()
+    return meanwhile(body)
 
 
 def numbers(kafka, topic, **kw):

@@ -3,14 +3,13 @@ broker does."""
 import contextlib
 import json
 import socket
-import threading
 import time
 
 import pytest
 from harness import checker, env
 from harness.factor import scaled
 from harness.wait import eventually
-from harness.workload import GONE, Session, Threads, make_sink, nothing_pending, relays
+from harness.workload import GONE, Session, make_sink, meanwhile, nothing_pending, relays
 
 LONGEST = 3.0
 WRITE = """
@@ -23,12 +22,9 @@ def write(db, events):
     db.sql(WRITE, [events])
 
 
-@contextlib.contextmanager
 def writer(db, events, pause):
     """One writer, so that the keys' order is the ids' order; it survives stops of the server."""
-    threads, over = Threads(), threading.Event()
-
-    def body():
+    def body(over):
         session = Session(db)
 
         def transaction(c):
@@ -37,12 +33,7 @@ def writer(db, events, pause):
         while not over.wait(pause):
             session.run(transaction)
         session.close()
-    threads.start(body)
-    try:
-        yield
-    finally:
-        over.set()
-    threads.join()
+    return meanwhile(body)
 
 
 def lag(db):

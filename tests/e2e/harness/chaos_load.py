@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 
 from .checker import Event
-from .late_commits import Load
+from .late_commits import Load, end
 from .workload import Session, pause
 
 KEYS, HOT = 500, 20
@@ -73,13 +73,7 @@ class ChaosLoad(Load):
                     self.write_event(c, rng, key, version, part)
             if rng.random() < 0.1:
                 pause(rng, 1.0 if rng.random() < 0.2 else 0.2)
-            dice = rng.random()
-            if dice < 0.15:
-                c.rollback()
-            elif dice < 0.25:
-                c.execute(f"PREPARE TRANSACTION '{name}'")
-            else:
-                c.commit()
+            end(c, rng, name)
 
     def write_event(self, c, rng, key, version, part):
         poison = self.poison > 0

@@ -26,6 +26,17 @@ BULK = """
 PASSED = "SELECT max(position) > %s FROM outbox.lane_progress"  # somebody's later events were published before these commit
 
 
+def end(c, rng, name):
+    """One way or another: most transactions commit."""
+    dice = rng.random()
+    if dice < 0.15:
+        c.rollback()
+    elif dice < 0.25:
+        c.execute(f"PREPARE TRANSACTION '{name}'")
+    else:
+        c.commit()
+
+
 class Load:
     """Twelve writers of ten keys. They lock a key's row, draw ids, and dawdle; a seventh rolls back, a tenth prepares and somebody else
     decides later. One transaction writes `bulk` events at the beginning and commits in the middle, when later ones were published."""
@@ -69,13 +80,7 @@ class Load:
                 c.execute("SELECT outbox.add_event(%s, 'changed', %s)", [str(key), json.dumps({"version": version, "part": part})])
         if rng.random() < 0.1:
             pause(rng, 0.2)
-        dice = rng.random()
-        if dice < 0.15:
-            c.rollback()
-        elif dice < 0.25:
-            c.execute(f"PREPARE TRANSACTION '{name}'")
-        else:
-            c.commit()
+        end(c, rng, name)
 
     def load_in_bulk(self):
         def body(c):

@@ -1,5 +1,6 @@
 """What the tests of the publish loop have in common: sinks, writers that survive crashes, and whoever kills relays and servers."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -92,6 +93,18 @@ class Threads:
                 thread.join(0.2)
         if self.errors:
             raise self.errors[0]
+
+
+@contextlib.contextmanager
+def meanwhile(body):
+    """body(over) in a thread, for as long as the block runs: it comes to its end once the event `over` is set."""
+    threads, over = Threads(), threading.Event()
+    threads.start(body, over)
+    try:
+        yield
+    finally:
+        over.set()
+    threads.join()
 
 
 class Killer:
