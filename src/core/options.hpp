@@ -38,6 +38,7 @@ struct SinkOptions {
     std::string database, sink;
     int lane = 0;
     bool gapless = true;  // false at a fault point alone: a test shows what it is there for
+    bool alone = false;   // each event in a request of its own, sent once: a refusal fails nobody else. The caller keeps the order
 
     // Properties of the client library, canonical names (dots), server's first, then user mapping's.
     std::vector<std::pair<std::string, std::string>> properties;

@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr milliseconds kStopGrace{2000};          // how long a stop waits for the reports still out (guarantee G4)
-constexpr milliseconds kProducerPause{1000};      // new producers: at most one a second
 constexpr milliseconds kPurgeLimit{1000};
 constexpr milliseconds kPurgeLimitAtStop{200};    // the stop as a whole stays below 3 s
 constexpr int kProducersPerBatch = 5;             // then it is an outage
@@ -56,6 +55,7 @@ sink::Sink &Publisher::sink()
             pg::wait(pg::Wait::delivery, -1, until(made_at_ + kProducerPause));
         core::SinkOptions options = options_;
         options.gapless = !fault("overtaking");
+        options.alone = alone_;
         sink_ = sink::make_kafka(options);
         made_at_ = Clock::now();
     }
@@ -86,6 +86,7 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
     fates.resize(events.size(), Fate::open);
     reasons_.clear();
     stop_by_.reset();
+    alone_ = false;
     last_ack_ = Clock::now();
     Work work{events, fates, gated, arg, {}, {}, {}};
     pg::HoldInterrupts hold;
@@ -105,7 +106,10 @@ Publisher::Result Publisher::attempt(Work &work)
     for (int producers = 0; producers < kProducersPerBatch; producers++) {
         if (pg::termination_requested())
             return Result::stopped;
-        if (auto now = undecided(); now < before) {  // it gets on
+        auto now = undecided();
+        if (now == 0)
+            return Result::complete;
+        if (now < before) {  // it gets on
             before = now;
             producers = 0;
         }
@@ -118,9 +122,12 @@ Publisher::Result Publisher::attempt(Work &work)
         withdraw(work);
         if (ended == Ended::refused) {
             defer_closed(work);
-            if (core::worth_another_try(suspect_code_) && !std::exchange(work.tried_again, true))
+            auto innocent = [](const sink::Report &r) { return core::worth_another_try(r.code); };
+            if (std::any_of(work.suspects.begin(), work.suspects.end(), innocent) && !std::exchange(work.tried_again, true))
                 continue;
-            ended = judge_one_by_one(work);
+            ended = judge(work);
+            if (ended == Ended::new_producer && work.takes_too_long())
+                return Result::partly;
         }
         else if (ended == Ended::stalled)
             defer_open(work);
@@ -144,7 +151,6 @@ void Publisher::tell() const
 Publisher::Ended Publisher::send_open(Work &w)
 {
     saw_fatal_ = saw_outage_ = false;
-    suspect_code_ = 0;
     w.suspects.clear();
     w.closed.clear();
     w.acknowledged = 0;
@@ -239,8 +245,8 @@ void Publisher::take_reports(Work &w)
                     w.closed.emplace(topic, sink().describe(r.code, topic));
                 break;
             case Verdict::poison:
-                w.suspects.push_back(r.tag);
-                suspect_code_ = r.code;
+                w.suspects.push_back(r);
+                last_ack_ = Clock::now();  // the sink is there
                 break;
             }
         }
@@ -258,7 +264,7 @@ void Publisher::take_reports(Work &w)
 Publisher::Ended Publisher::after_reports(const Work &w) const
 {
     // A refused request makes a gapless producer fatal too: the refusal is the cause.
-    if (!w.suspects.empty() || !w.closed.empty())
+    if (!alone_ && (!w.suspects.empty() || !w.closed.empty()))
         return Ended::refused;
     if (saw_outage_)
         return Ended::outage;

@@ -41,6 +41,7 @@ public:
 
     enum class Result {
         complete,  // no event is open
+        partly,    // it took long to find out who was guilty; the rest in another transaction
         stopped,   // the process is to end; what was acknowledged within the time allowed is delivered
         outage,    // the sink takes nothing now: error() says why
     };
@@ -75,6 +76,7 @@ public:
 
 private:
     static constexpr std::chrono::milliseconds kCloseLimit{500};
+    static constexpr std::chrono::milliseconds kProducerPause{1000};  // new producers: at most one a second
     static long until(Clock::time_point t);  // in milliseconds, for pg::wait
     using GatedFn = bool (*)(void *, const core::Event &);
     enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled };
@@ -88,11 +90,13 @@ private:
         GatedFn gated;
         void *arg;
         core::KeyGate held;                   // keys that a dead or deferred event of this batch gates
-        std::vector<std::uint32_t> suspects;  // reported as poison: alone or with innocent neighbours
+        std::vector<sink::Report> suspects;   // reported as poison: alone or with innocent neighbours
         std::map<std::string, std::string, std::less<>> closed;  // topics that take nothing for now, and why
         std::size_t acknowledged = 0;         // since the last send_open()
         bool tried_again = false;             // after a refusal that need not be the events' fault
         bool told = false;                    // of a new producer
+        Clock::time_point judged_from{};      // when it was first asked who is guilty
+        bool takes_too_long() const;
         bool gate(Publisher &p, std::size_t i);
     };
 
@@ -103,7 +107,9 @@ private:
     Ended await(Work &w, std::size_t leave);
     void take_reports(Work &w);
     void withdraw(Work &w);
-    Ended judge_one_by_one(Work &w);
+    Ended judge(Work &w);
+    Ended send_alone(Work &w);
+    void convict(Work &w);
     bool is_stuck(Work &w, bool overdue);
     void defer_open(Work &w);
     void defer_closed(Work &w);
@@ -121,7 +127,7 @@ private:
     Clock::time_point probed_at_{};
     std::vector<sink::Report> reports_;
     std::unordered_map<std::size_t, std::string> reasons_;
-    std::int32_t suspect_code_ = 0;
+    bool alone_ = false;  // what sink() makes: a producer that a refusal does not harm
     bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false;
     std::string error_;
 };

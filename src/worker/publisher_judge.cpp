@@ -33,46 +33,76 @@ void Publisher::defer_closed(Work &w)
     w.closed.clear();
 }
 
-// A refused request fails its innocent neighbours too. So each suspect is sent alone; who fails alone is guilty.
-Publisher::Ended Publisher::judge_one_by_one(Work &w)
+// A refused request fails its innocent neighbours too, so what is open is sent alone. That goes on, whoever the suspects were, until
+// another producer may be made: where one event is guilty the next often is.
+Publisher::Ended Publisher::judge(Work &w)
 {
-    std::vector<std::uint32_t> suspects;
+    std::vector<sink::Report> suspects;
     suspects.swap(w.suspects);
     if (suspects.empty())
         return Ended::new_producer;
-    std::sort(suspects.begin(), suspects.end());
-    // An earlier event of a suspect's key that another request took down with it goes first.
-    core::KeyGate keys;
-    for (std::uint32_t i : suspects)
-        keys.block(destination(w.events[i]), w.events[i].aggregate_id);
-    for (std::uint32_t i = 0; i <= suspects.back(); i++) {
-        bool of_a_key = keys.blocked(destination(w.events[i]), w.events[i].aggregate_id);
-        if (w.fates[i] != Fate::open || (!of_a_key && !std::binary_search(suspects.begin(), suspects.end(), i)) || w.gate(*this, i))
+    auto undecided = [&w](const sink::Report &r) { return w.fates[r.tag] == Fate::open; };
+    if (w.judged_from == Clock::time_point{})
+        w.judged_from = Clock::now();
+    alone_ = true;
+    Ended ended = Ended::all_reported;
+    while (ended == Ended::all_reported && !pg::termination_requested() && !w.takes_too_long() &&
+           (Clock::now() < made_at_ + kProducerPause || std::any_of(suspects.begin(), suspects.end(), undecided)))
+        ended = send_alone(w);
+    withdraw(w);
+    alone_ = false;
+    return ended == Ended::all_reported ? Ended::new_producer : ended;
+}
+
+// Each in a request of its own, and one of a key at a time, since nothing holds back a key's next event when this one is refused:
+// who fails is guilty.
+Publisher::Ended Publisher::send_alone(Work &w)
+{
+    saw_fatal_ = saw_outage_ = false;
+    sink();
+    last_ack_ = Clock::now();
+    core::KeyGate on_the_way;
+    std::vector<std::size_t> sent;
+    Ended ended = Ended::all_reported;
+    for (std::size_t i = 0; i < w.events.size() && ended == Ended::all_reported; i++) {
+        const core::Event &e = w.events[i];
+        if (w.fates[i] != Fate::open || on_the_way.blocked(destination(e), e.aggregate_id) || w.gate(*this, i))
             continue;
-        w.suspects.clear();
-        saw_fatal_ = saw_outage_ = false;
-        last_ack_ = Clock::now();
-        Ended ended = send_one(w, i);
-        if (ended == Ended::all_reported && w.fates[i] == Fate::open) {
-            sink().flush();
-            ended = await(w, 0);
-        }
-        if (ended == Ended::all_reported)
-            continue;
+        on_the_way.block(destination(e), e.aggregate_id);
+        sent.push_back(i);
+        ended = send_one(w, i);
+    }
+    if (ended == Ended::all_reported) {
+        sink().flush();
+        ended = await(w, 0);
+    }
+    convict(w);
+    defer_closed(w);
+    if (sent.empty() || std::any_of(sent.begin(), sent.end(), [&w](std::size_t i) { return w.fates[i] == Fate::open; }))
+        return ended == Ended::all_reported ? Ended::new_producer : ended;
+    return ended;
+}
+
+// The reasons can name a topic's limit, for which the sink may still be asking.
+void Publisher::convict(Work &w)
+{
+    std::vector<sink::Report> guilty;
+    guilty.swap(w.suspects);
+    int patience = 30;
+    for (const sink::Report &r : guilty) {
         std::string reason;
-        for (int i10ms = 0; ended == Ended::refused && !sink().explain(suspect_code_, w.events[i], reason) && i10ms < 30; i10ms++) {
+        while (!sink().explain(r.code, w.events[r.tag], reason) && patience-- > 0) {
             take_reports(w);
             pg::wait(pg::Wait::delivery, sink().fd(), 10);
         }
-        withdraw(w);
-        if (ended != Ended::refused)
-            return ended;
-        if (w.closed.empty())
-            set_aside(w, i, Fate::dead, std::move(reason));
-        defer_closed(w);
+        set_aside(w, r.tag, Fate::dead, std::move(reason));
     }
-    w.suspects.clear();
-    return Ended::new_producer;
+}
+
+// The transaction is open meanwhile.
+bool Publisher::Work::takes_too_long() const
+{
+    return judged_from != Clock::time_point{} && Clock::now() - judged_from > std::chrono::seconds(5);
 }
 
 // The rest was acknowledged and these are not. If the sink still answers, it is their topics' or partitions' fault; if it

@@ -125,7 +125,7 @@ Relay::Next Relay::publish_pass()
         outage(publisher_->error());
     else
         backoff_.reset();
-    return result == Publisher::Result::complete ? Next::again : Next::wait;
+    return result == Publisher::Result::complete || result == Publisher::Result::partly ? Next::again : Next::wait;
 }
 
 // At a fault point: until the fault is taken away or the process is told to end.

@@ -270,6 +270,33 @@ TEST(Failures, AStuckTopicIsExplainedByTheMetadata) {
 }
 
 // Field report B25
+TEST(Failures, WhereEachIsSentAloneARefusalFailsNobodyElse) {
+    MockCluster mock;
+    mock.topic("t", 1);
+    core::SinkOptions options = options_for(mock.bootstrap());
+    options.alone = true;
+    const auto sink = sink::make_kafka(options);
+    ASSERT_EQ(send(*sink, OwnEvent("k", "first").event), Accept::queued);
+    sink->flush();
+    ASSERT_EQ(wait_for(*sink, 1).size(), 1u);
+    for (const auto code : {RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, RD_KAFKA_RESP_ERR_NO_ERROR,
+                            RD_KAFKA_RESP_ERR_INVALID_RECORD, RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS}) {
+        rd_kafka_mock_broker_push_request_error_rtts(mock.get(), 1, 0, 1, code, 50);
+    }
+    for (std::uint32_t i = 0; i < 100; i++) ASSERT_EQ(send(*sink, OwnEvent("k", "v").event, i), Accept::queued);
+    sink->flush();
+    const auto reports = wait_for(*sink, 100);
+    ASSERT_EQ(reports.size(), 100u);
+    for (const Report& report : reports) {
+        EXPECT_EQ(report.verdict, report.tag == 1 || report.tag == 3 ? Verdict::poison
+                                  : report.tag == 4                  ? Verdict::retry  // what could be repeated is not
+                                                                     : Verdict::delivered)
+            << report.tag;
+    }
+    EXPECT_FALSE(sink->fatal());
+    EXPECT_EQ(send(*sink, OwnEvent("k", "v").event), Accept::queued);
+}
+
 TEST(Failures, WhatTheBrokerWantsRepeatedIsRepeatedByTheProducer) {
     MockCluster mock;
     mock.topic("t", 1);

@@ -108,10 +108,16 @@ Conf make_conf(const core::SinkOptions& options) {
     }
 
     // What the guarantees stand on.
-    set(conf.get(), "enable.idempotence", "true", secrets);
-    set(conf.get(), "enable.gapless.guarantee", options.gapless ? "true" : "false", secrets);
+    set(conf.get(), "enable.idempotence", options.alone ? "false" : "true", secrets);
+    set(conf.get(), "enable.gapless.guarantee", options.gapless && !options.alone ? "true" : "false", secrets);
     set(conf.get(), "acks", "all", secrets);
     set(conf.get(), "message.timeout.ms", "0", secrets);
+    if (options.alone) {
+        // After a refusal an idempotent producer waits for all that is on its way and for a new epoch, about a second (measured).
+        set(conf.get(), "batch.num.messages", "1", secrets);
+        set(conf.get(), "linger.ms", "0", secrets);
+        set(conf.get(), "retries", "0", secrets);
+    }
     set(conf.get(), "log.queue", "true", secrets);
     rd_kafka_conf_set_events(conf.get(), RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_LOG | RD_KAFKA_EVENT_ERROR);
     return conf;

@@ -1,4 +1,4 @@
-// The Kafka sink: one idempotent, gapless producer. Delivery reports, errors and log lines come as events on
+// The Kafka sink: one idempotent, gapless producer (but where SinkOptions::alone asks for another). Delivery reports, errors and log lines come as events on
 // librdkafka's main queue and are taken by collect() on the relay's thread; nothing of ours runs on librdkafka's.
 #include <librdkafka/rdkafka.h>
 
@@ -86,6 +86,7 @@ private:
     void note_failure(const rd_kafka_message_t& message, Report& report);
 
     const core::Timestamp timestamp_;
+    const bool alone_;
     core::TopicTemplate template_;
     core::Encoder encoder_;
     core::Buffer topic_;
@@ -122,7 +123,7 @@ core::Encoder make_encoder(const core::SinkOptions& options) {
 }
 
 Producer::Producer(const core::SinkOptions& options)
-    : timestamp_(options.timestamp), encoder_(make_encoder(options)), notices_(secrets_of(options)) {
+    : timestamp_(options.timestamp), alone_(options.alone), encoder_(make_encoder(options)), notices_(secrets_of(options)) {
     std::string error, hint;
     if (!template_.parse(options.topic, error, hint)) throw std::runtime_error("option \"topic\": " + error);
 
@@ -343,6 +344,7 @@ void Producer::note_failure(const rd_kafka_message_t& message, Report& report) {
     }
     // A refused request makes a gapless producer fatal; the event that says so may come later than the reports.
     look_for_the_end();
+    if (alone_) return;  // it fails nobody else
     if (Destination* const destination = destinations_.of(message.rkt)) destinations_.block(*destination, message.err);
 }
 
