@@ -27,15 +27,17 @@ PG_CPPFLAGS += -DOUTBOX_FAULTS
 endif
 
 .DEFAULT_GOAL := all
-ifneq ($(filter check check-long demo,$(MAKECMDGOALS)),)
+ifneq ($(filter check check-long demo bench,$(MAKECMDGOALS)),)
 # These install what is missing and build for themselves. PGXS, which has a `check` of its own, stays out of it.
-.PHONY: check check-long demo
+.PHONY: check check-long demo bench
 check:
 	tests/run check
 check-long:
 	tests/run long
 demo:
 	tests/demo/run
+bench:
+	bench/run
 else
 ifeq ($(PGXS),)
 all install installcheck:

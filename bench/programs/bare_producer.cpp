@@ -1,27 +1,25 @@
-// A bare librdkafka program, to hold a relay against (bench/drain.py): streams COUNT messages without waiting, counts the
-// reports, and says how many were acknowledged in a second, its first second left out.
+// A bare librdkafka program, to hold a relay against: streams COUNT messages without waiting, counts the reports, and ends when
+// all were acknowledged. How fast that was is seen from the broker (bench/meter.py).
 //
-//   g++ -std=c++20 -O2 bench/bare_producer.cpp -lrdkafka -o bare_producer
-//   bare_producer TOPIC COUNT SIZE property=value ...
+//   g++ -std=c++20 -O2 bench/programs/bare_producer.cpp -lrdkafka -o bare_producer
+//   bare_producer TOPIC COUNT SIZE PACE property=value ...
 //
-// Key, headers and value have the lengths of what a relay sends with the format `payload`. Prints one line:
-//
-//   events/s  microseconds of CPU per event, all threads
+// Key, headers and value have the lengths of what a relay sends with the format `payload`. With a PACE other than 0 it sends so many
+// a second, and each value begins with the clock's time when it was sent, in nanoseconds: {"n": 1700000000000000000, ...
 #include <librdkafka/rdkafka.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-long acknowledged, acknowledged_before;
-Clock::time_point began, counted_from;
+long acknowledged;
 
 void on_report(rd_kafka_t*, const rd_kafka_message_t* message, void*) {
     if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -29,10 +27,6 @@ void on_report(rd_kafka_t*, const rd_kafka_message_t* message, void*) {
         std::exit(1);
     }
     acknowledged++;
-    if (counted_from == Clock::time_point{} && Clock::now() - began >= std::chrono::seconds(1)) {
-        counted_from = Clock::now();
-        acknowledged_before = acknowledged;
-    }
 }
 
 rd_kafka_headers_t* make_headers() {
@@ -43,25 +37,26 @@ rd_kafka_headers_t* make_headers() {
     return headers;
 }
 
-double cpu_seconds() {
-    rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+// The value of a message that is sent now: the time in front, the length as it was.
+void stamp(std::string& value) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto head = "{\"n\": " + std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) + ", ";
+    value.replace(0, head.size(), head);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 5) {
-        std::fprintf(stderr, "usage: %s TOPIC COUNT SIZE property=value ...\n", argv[0]);
+    if (argc < 6) {
+        std::fprintf(stderr, "usage: %s TOPIC COUNT SIZE PACE property=value ...\n", argv[0]);
         return 2;
     }
     const long count = std::atol(argv[2]);
     std::string value(static_cast<std::size_t>(std::atol(argv[3])), 'x');
+    const long pace = std::atol(argv[4]);
     char error[512];
     rd_kafka_conf_t* conf = rd_kafka_conf_new();
-    for (int i = 4; i < argc; i++) {
+    for (int i = 5; i < argc; i++) {
         char* const equals = std::strchr(argv[i], '=');
         if (equals == nullptr) return 2;
         *equals = '\0';
@@ -78,8 +73,15 @@ int main(int argc, char** argv) {
     }
     rd_kafka_topic_t* topic = rd_kafka_topic_new(rk, argv[1], nullptr);
 
-    began = Clock::now();
+    const auto began = Clock::now();
     for (long i = 0; i < count; i++) {
+        if (pace > 0) {
+            while (Clock::now() < began + i * std::chrono::microseconds(1'000'000) / pace) {
+                rd_kafka_poll(rk, 0);
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+            }
+            stamp(value);
+        }
         const std::string key = "key-" + std::to_string(i % 1000);
         rd_kafka_headers_t* headers = make_headers();
         while (rd_kafka_producev(rk, RD_KAFKA_V_RKT(topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
@@ -90,12 +92,6 @@ int main(int argc, char** argv) {
         if ((i & 255) == 255) rd_kafka_poll(rk, 0);
     }
     while (acknowledged < count) rd_kafka_poll(rk, 100);
-    const double seconds = std::chrono::duration<double>(Clock::now() - counted_from).count();
-    if (counted_from == Clock::time_point{}) {
-        std::fprintf(stderr, "it was over within a second: more messages are needed\n");
-        return 1;
-    }
-    std::printf("%.0f %.2f\n", static_cast<double>(acknowledged - acknowledged_before) / seconds, cpu_seconds() / static_cast<double>(count) * 1e6);
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(rk);
 }

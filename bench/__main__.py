@@ -1,0 +1,85 @@
+"""The command behind `make bench`. See README.md beside this file."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import KafkaException
+from harness import env
+from harness import kafka as kafka_module
+
+from . import report
+from .figures import drain, lag, wal, writers
+from .stage import Failed, Options, Stage, say
+
+MODULES = {"drain": drain, "writers": writers, "wal": wal, "lag": lag}
+FIGURES = sorted({f for m in MODULES.values() for f in m.FIGURES}, key=lambda f: int(f[1:]))
+CONTESTANTS = ("bare", "outbox", "taught", "tuned", "debezium")
+
+
+def options():
+    """From the command line, or from the environment: make hands its variables on so."""
+    said = os.environ.get
+    parser = argparse.ArgumentParser(prog="bench/run", description="The benchmark; each option is a variable of `make bench` too: make bench ONLY=P1,P3 ROUNDS=5")
+    parser.add_argument("--only", default=said("ONLY", ""), help="some of " + ", ".join(FIGURES))
+    parser.add_argument("--without", default=said("WITHOUT", ""), help="leave out some of " + ", ".join(CONTESTANTS))
+    parser.add_argument("--full", action="store_true", default=said("FULL", "") not in ("", "0"), help="ten million events where the figure speaks of them")
+    parser.add_argument("--events", type=int, default=said("EVENTS"), help="a backlog, 1,000,000 events unless said")
+    parser.add_argument("--rounds", type=int, default=said("ROUNDS", 3))
+    parser.add_argument("--seconds", type=int, default=said("SECONDS", 8), help="one run of pgbench")
+    parser.add_argument("--out", default=said("OUT"), help="where report.md, raw.json and the pictures go")
+    args = parser.parse_args()
+    only = [f.strip().upper() for f in args.only.split(",") if f.strip()] or FIGURES
+    without = [c.strip().lower() for c in args.without.split(",") if c.strip()]
+    for given, known in (only, FIGURES), (without, CONTESTANTS):
+        for name in given:
+            if name not in known:
+                parser.error(f"there is no {name}: {', '.join(known)}")
+    events = args.events or 1_000_000
+    out = Path(args.out) if args.out else env.ENV / "bench" / time.strftime("%Y%m%d-%H%M%S")
+    return Options(events, args.rounds, args.seconds, 10_000_000 if args.full else 2 * events, only, without, out.resolve())
+
+
+def librdkafka():
+    """The version of the one that relay and bare program use."""
+    import ctypes
+    library = ctypes.CDLL("librdkafka.so.1")
+    library.rd_kafka_version_str.restype = ctypes.c_char_p
+    return library.rd_kafka_version_str().decode()
+
+
+def main():
+    chosen = options()
+    if why := kafka_module.available():
+        sys.exit(f"bench: {why}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    env.sweep()
+    modules = {name: m for name, m in MODULES.items() if set(m.FIGURES) & set(chosen.only)}
+    raw = {"machine": report.machine(), "began": time.strftime("%Y-%m-%d %H:%M:%S %z"), "options": asdict(chosen), "librdkafka": librdkafka(), "measured": {}}
+    failed, interrupted = [], False
+    try:
+        with Stage(chosen) as stage:
+            raw["postgres"] = stage.pg.value("SHOW server_version")
+            for name, module in modules.items():
+                say(f"{name}: {', '.join(f for f in module.FIGURES if f in chosen.only)}")
+                try:
+                    module.measure(stage, raw["measured"].setdefault(name, {}))
+                except (Failed, AssertionError, RuntimeError, OSError, psycopg.Error, KafkaException) as e:
+                    failed.append(name)
+                    say(f"{name} FAILED: {e}")
+    except (KeyboardInterrupt, SystemExit):
+        interrupted = True
+        say("interrupted; everything is stopped, what was measured follows")
+    if "postgres" not in raw:
+        sys.exit(130)
+    print(f"\n{report.write(chosen.out, raw, modules)}\n{chosen.out}/report.md, raw.json", flush=True)
+    sys.exit(130 if interrupted else bool(failed))
+
+
+if __name__ == "__main__":
+    main()
