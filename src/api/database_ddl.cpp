@@ -80,7 +80,7 @@ void on_utility(PlannedStmt *planned, const char *query, bool read_only_tree, Pr
                 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
     ::Oid database = wanted_database(planned->utilityStmt);
-    if (OidIsValid(database) && shared::workers_in(database))
+    if (OidIsValid(database) && shared::available())
         hold(database);
     if (next_hook != nullptr)
         next_hook(planned, query, read_only_tree, context, params, environment, dest, completion);

@@ -112,6 +112,9 @@ bool mine() { return my_slot >= 0 && shared->slots[my_slot].owner == my_owner; }
 
 bool alive(int pid) { return pid != 0 && BackendPidGetProc(pid) != nullptr; }
 
+// By a backend that has not died meanwhile.
+bool held(const Database *database) { return database != nullptr && alive(database->held_by); }
+
 }  // namespace
 
 const char *name(State state)
@@ -148,7 +151,7 @@ bool attach(int slot, Assignment &to)
         return false;
     Locked lock(LW_EXCLUSIVE);
     Slot &s = shared->slots[slot];
-    if (!s.info.used || alive(s.info.pid))
+    if (!s.info.used || alive(s.info.pid) || held(find(s.info.database)))
         return false;
     s.owner = my_owner = ++shared->owners;
     my_slot = slot;
@@ -386,12 +389,14 @@ void scout_started(Oid oid)
     }
 }
 
-void scout_attached(Oid oid)
+bool scout_attached(Oid oid)
 {
     Locked lock(LW_EXCLUSIVE);
     Database *database = find(oid);
-    if (database != nullptr)
-        database->scout_pid = MyProcPid;
+    if (database == nullptr || held(database))
+        return false;
+    database->scout_pid = MyProcPid;
+    return true;
 }
 
 void scout_ended(Oid oid, bool succeeded)
@@ -413,7 +418,7 @@ void forget_database(Oid oid)
 {
     Locked lock(LW_EXCLUSIVE);
     Database *database = find(oid);
-    if (database != nullptr && database->held_by == 0)
+    if (database != nullptr && !held(database))
         database->oid = 0;
     for (auto &s : shared->slots)
         if (s.info.used && s.info.database == oid)
@@ -450,7 +455,7 @@ bool hold_database(Oid oid)
 {
     Locked lock(LW_EXCLUSIVE);
     Database *database = find_or_add(oid);
-    if (database == nullptr || (database->held_by != 0 && database->held_by != MyProcPid && alive(database->held_by)))
+    if (database == nullptr || (database->held_by != MyProcPid && held(database)))
         return false;
     database->held_by = MyProcPid;
     // The lock keeps the pids true: a process of ours clears its own under it before it ends.
@@ -464,12 +469,13 @@ bool hold_database(Oid oid)
 
 bool workers_in(Oid oid)
 {
+    // A process that has told its pid and is not connected yet is nobody that alive() knows.
     Locked lock(LW_SHARED);
     for (auto &s : shared->slots)
-        if (s.info.database == oid && alive(s.info.pid))
+        if (s.info.database == oid && s.info.pid != 0)
             return true;
     Database *database = find(oid);
-    return database != nullptr && alive(database->scout_pid);
+    return database != nullptr && database->scout_pid != 0;
 }
 
 void release_database(Oid oid)
@@ -477,24 +483,16 @@ void release_database(Oid oid)
     {
         Locked lock(LW_EXCLUSIVE);
         Database *database = find(oid);
-        if (database != nullptr && database->held_by == MyProcPid) {
+        if (database != nullptr && database->held_by == MyProcPid)
             database->held_by = 0;
-            database->scout_needed = true;
-        }
     }
     wake_launcher();
 }
 
 bool database_held(Oid oid)
 {
-    Locked lock(LW_EXCLUSIVE);
-    Database *database = find(oid);
-    if (database == nullptr || database->held_by == 0)
-        return false;
-    if (alive(database->held_by))
-        return true;
-    database->held_by = 0;  // its backend died
-    return false;
+    Locked lock(LW_SHARED);
+    return held(find(oid));
 }
 
 }  // namespace outbox::shared

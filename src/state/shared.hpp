@@ -41,7 +41,7 @@ struct Assignment {
     std::int32_t sink_id = 0;
     std::int32_t lane = 0;
 };
-bool attach(int slot, Assignment &to);  // this process is the slot's relay from now on; false: not wanted any more
+bool attach(int slot, Assignment &to);  // this process is the slot's relay from now on; false: not wanted any more, or held
 void detach();                          // before exit: clears pid, if the slot is still ours
 void set_state(State state);
 void set_error(const char *text);       // nullptr: all is well again
@@ -71,7 +71,7 @@ void wake_launcher();
 enum class Scout { unneeded, needed, running };
 Scout scout_state(Oid database);                       // creates the entry at first sight (needed)
 void scout_started(Oid database);
-void scout_attached(Oid database);                     // by the scout itself, at its start
+bool scout_attached(Oid database);                     // by the scout itself, at its start; false: held
 void scout_ended(Oid database, bool succeeded);        // by the scout itself, at its end
 void forget_database(Oid database);
 RelayInfo relay(int slot);                             // a copy
@@ -84,7 +84,7 @@ int launcher_pid();
 // While a database is held no worker is started in it, and those that run are told to end. Held for the calling backend;
 // let go at the latest when it ends. False: another backend holds it.
 bool hold_database(Oid database);
-bool workers_in(Oid database);          // some process of ours is still connected to it
+bool workers_in(Oid database);          // some process of ours is connected to it, or about to be
 void release_database(Oid database);
 bool database_held(Oid database);
 

@@ -35,9 +35,10 @@ static void adopt_after_upgrade()
 
 static void scout(pg::Oid database)
 {
-    shared::scout_attached(database);
     static pg::Oid here;
     here = database;
+    if (!shared::scout_attached(database))
+        return;
     static bool succeeded;
     pg::before_exit([] { shared::scout_ended(here, succeeded); });
     pg::connect(database);

@@ -1,6 +1,7 @@
 """What befalls a database and its server while events flow: DDL that is rolled back, workers without a slot, signals, standbys."""
 import signal
 import threading
+import time
 
 import psycopg
 import pytest
@@ -176,6 +177,24 @@ def test_a_database_is_dropped_by_force_in_the_middle_of_a_batch_and_relays_are_
     db.pg.sql(f"DROP DATABASE {db.name} WITH (FORCE)")
     session.close()
     assert not db.pg.backends("datname = %s", [db.name])
+
+
+def test_a_database_is_dropped_while_the_first_relay_of_its_first_sink_is_on_its_way(pg, make_db, rng):
+    """In each moment of the way: from no worker at all, through a scout, to a relay that runs."""
+    model = make_db().name
+    slow = []
+    for _ in range(scaled(20)):
+        name = f"{model}_brief"
+        pg.sql(f"CREATE DATABASE {name} TEMPLATE {model}")
+        pause = rng.uniform(0, 0.06)
+        with pg.connect(name) as c:
+            c.execute("CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers '127.0.0.1:1')")
+        time.sleep(pause)
+        begin = time.monotonic()
+        pg.sql(f"DROP DATABASE {name}")
+        slow.append((round(time.monotonic() - begin, 1), round(pause, 3)))
+    print(sorted(slow)[-5:])
+    assert max(slow)[0] < 5, sorted(slow)
 
 
 # ---- workers -----------------------------------------------------------------------------------------------------------------
