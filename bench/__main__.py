@@ -13,11 +13,12 @@ from confluent_kafka import KafkaException
 from harness import env
 from harness import kafka as kafka_module
 
-from . import report
-from .figures import drain, lag, wal, writers
+from . import plots, report
+from .figures import drain, following, hot_key, lag, latency, old_snapshot, size, wal, writers
 from .stage import Failed, Options, Stage, say
 
-MODULES = {"drain": drain, "writers": writers, "wal": wal, "lag": lag}
+MODULES = {"drain": drain, "writers": writers, "latency": latency, "old snapshot": old_snapshot, "size": size, "WAL": wal, "hot key": hot_key,
+           "lag": lag, "following": following}
 FIGURES = sorted({f for m in MODULES.values() for f in m.FIGURES}, key=lambda f: int(f[1:]))
 CONTESTANTS = ("bare", "outbox", "taught", "tuned", "debezium")
 
@@ -77,7 +78,9 @@ def main():
         say("interrupted; everything is stopped, what was measured follows")
     if "postgres" not in raw:
         sys.exit(130)
-    print(f"\n{report.write(chosen.out, raw, modules)}\n{chosen.out}/report.md, raw.json", flush=True)
+    print("\n" + report.write(chosen.out, raw, modules))
+    pictures = plots.draw(chosen.out, raw["measured"])
+    print(f"{chosen.out}: " + ", ".join(["report.md", "raw.json", *pictures]), flush=True)
     sys.exit(130 if interrupted else bool(failed))
 
 

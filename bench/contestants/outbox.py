@@ -33,6 +33,9 @@ class Outbox:
                 self.db.sql("DROP SERVER IF EXISTS bench CASCADE")
                 self.db.sql("SELECT outbox.forget(name) FROM outbox.sinks")
 
+    def sink_from_now(self, topic):
+        return self.sink(topic, start="latest")
+
     def pid(self):
         """The process of the only lane."""
         return self.db.value("SELECT max(pid) FROM outbox.relays") if self.lanes == 1 else None

@@ -4,9 +4,10 @@ import contextlib
 
 from ..contestants.bare import LINGERS, Bare
 from ..contestants.by_hand import ByHand
+from ..contestants.debezium import Debezium
 from ..contestants.outbox import Outbox
 from ..report import Row, best, pairs
-from ..stage import in_rounds
+from ..stage import Failed, in_rounds, say
 
 FIGURES = ("P1", "P2", "P8")
 
@@ -33,6 +34,12 @@ def measure(stage, raw):
             if stage.wants(kind):
                 hand = ByHand(stage, stack.enter_context(stage.database(f"bench_{kind}", extension=False)), kind)
                 contestants[hand.name] = lambda c=hand: turn(c, events)
+        if stage.wants("debezium"):
+            try:
+                debezium = Debezium(stage, stack.enter_context(stage.database("bench_debezium", extension=False)))
+                contestants[debezium.name] = lambda: turn(debezium, events)
+            except Failed as e:
+                say(f"without Debezium: {e}")
         in_rounds(stage, "drain", contestants, raw.setdefault("rounds", []))
 
 
@@ -53,4 +60,4 @@ def rows(raw):
 
 
 def tables(raw):
-    return [("Drain of a backlog", raw["rounds"], {"rate": "events/s", "cpu": "us of CPU per event", "own": "its own thread", "library": "librdkafka's threads"})]
+    return [("Drain of a backlog", raw["rounds"], {"rate": "events/s", "cpu": "us of CPU per event", "own": "its first thread", "library": "the others"})]
