@@ -141,8 +141,8 @@ class Chaos:
             self.judge_sink(sink)
         self.judge_mocked(mocked)
         for sink in self.all:
-            eventually(lambda: sink.db.sql("SELECT state, pending FROM outbox.lag") == [("idle", 0)], HEALED,
-                       lambda: f"an idle sink: {sink.db.sql('SELECT * FROM outbox.lag')}")
+            eventually(lambda: sink.db.sql("SELECT state, pending, last_error FROM outbox.lag") == [("idle", 0, None)], HEALED,
+                       lambda: f"an idle sink without an error: {sink.db.sql('SELECT * FROM outbox.lag')}")
         strangers = self.faults.strangers(self.pg.log_since(self.mark))
         assert not strangers, "processes ended by themselves:\n" + "\n".join(strangers)
         self.totals["turns of the segments"] += sum(s.db.value("SELECT last_value FROM outbox.turn") for s in self.all)
