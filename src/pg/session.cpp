@@ -113,6 +113,44 @@ Transaction::~Transaction()
     }
 }
 
+Subtransaction::Subtransaction() : context_(CurrentMemoryContext), owner_(CurrentResourceOwner)
+{
+    auto *context = static_cast<MemoryContext>(context_);
+    call([=] {
+        BeginInternalSubTransaction(nullptr);
+        MemoryContextSwitchTo(context);
+    });
+}
+
+void Subtransaction::end(bool commit)
+{
+    auto *context = static_cast<MemoryContext>(context_);
+    auto *owner = static_cast<ResourceOwner>(owner_);
+    call([=] {
+        if (commit)
+            ReleaseCurrentSubTransaction();
+        else
+            RollbackAndReleaseCurrentSubTransaction();
+        MemoryContextSwitchTo(context);
+        CurrentResourceOwner = owner;
+    });
+    open_ = false;
+}
+
+void Subtransaction::commit() { end(true); }
+
+Subtransaction::~Subtransaction()
+{
+    if (!open_)
+        return;
+    try {
+        end(false);
+    } catch (...) {
+        // As with a Transaction: the session is beyond repair.
+        call([] { ereport(FATAL, errmsg("outbox: could not abort a subtransaction")); });
+    }
+}
+
 ReadView::ReadView()
 {
     call([] { PushActiveSnapshot(GetTransactionSnapshot()); });

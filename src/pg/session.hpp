@@ -28,6 +28,22 @@ private:
     bool open_ = true;
 };
 
+// Part of a Transaction that may fail alone: what is done in it is undone by the destructor unless it was committed, and the
+// Transaction goes on.
+class Subtransaction {
+public:
+    Subtransaction();
+    ~Subtransaction();
+    Subtransaction(const Subtransaction &) = delete;
+    Subtransaction &operator=(const Subtransaction &) = delete;
+    void commit();
+
+private:
+    void end(bool commit);
+    bool open_ = true;
+    void *context_, *owner_;  // of the part before
+};
+
 // A snapshot that the read-only statements run under while the object lives. Inside a Transaction.
 class ReadView {
 public:

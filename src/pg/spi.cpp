@@ -55,17 +55,18 @@ static Datum datum(const Param &p)
     return 0;
 }
 
-// Plain PostgreSQL regime from here; runs inside call().
-static SPITupleTable *execute_plan(void **plan, const char *sql, const Param *params, int n, bool read_only, long limit,
+// Plain PostgreSQL regime from here; runs inside call(). Rows go to `to`, or without it into an SPITupleTable.
+static SPITupleTable *execute_plan(void **plan, const char *sql, const Param *params, int n, bool read_only, long limit, DestReceiver *to,
                                    std::size_t *count)
 {
     ::Oid types[kMaxParams];
-    Datum values[kMaxParams];
-    char nulls[kMaxParams + 1];
+    ParamListInfo values = makeParamList(n);
     for (int i = 0; i < n; i++) {
         types[i] = type_oid(params[i].type);
-        nulls[i] = params[i].null ? 'n' : ' ';
-        values[i] = params[i].null ? static_cast<Datum>(0) : datum(params[i]);
+        values->params[i].value = params[i].null ? static_cast<Datum>(0) : datum(params[i]);
+        values->params[i].isnull = params[i].null;
+        values->params[i].pflags = PARAM_FLAG_CONST;
+        values->params[i].ptype = types[i];
     }
     SPIPlanPtr prepared = plan != nullptr ? static_cast<SPIPlanPtr>(*plan) : nullptr;
     if (prepared == nullptr) {
@@ -80,7 +81,12 @@ static SPITupleTable *execute_plan(void **plan, const char *sql, const Param *pa
     bool own_snapshot = !ActiveSnapshotSet();
     if (own_snapshot)
         PushActiveSnapshot(GetTransactionSnapshot());
-    int rc = SPI_execute_plan(prepared, values, nulls, read_only, limit);
+    SPIExecuteOptions options{};
+    options.params = values;
+    options.read_only = read_only;
+    options.tcount = static_cast<uint64>(limit);
+    options.dest = to;
+    int rc = SPI_execute_plan_extended(prepared, &options);
     if (own_snapshot)
         PopActiveSnapshot();
     if (rc < 0)
@@ -95,7 +101,7 @@ static Rows execute_guarded(void **plan, const char *sql, std::initializer_list<
     int n = static_cast<int>(params.size());
     std::size_t count = 0;
     std::size_t *count_out = &count;
-    SPITupleTable *table = call([=] { return execute_plan(plan, sql, first, n, read_only, limit, count_out); });
+    SPITupleTable *table = call([=] { return execute_plan(plan, sql, first, n, read_only, limit, nullptr, count_out); });
     Rows rows;
     rows.table_ = table;
     rows.count_ = count;
@@ -188,6 +194,49 @@ static void walk_rows(SPITupleTable *table, std::size_t from, std::size_t to, bo
     if (own_snapshot)
         PopActiveSnapshot();
 }
+
+// ---- rows as they come ----------------------------------------------------------------------------------------------------
+
+struct Receiver {
+    DestReceiver base;  // first: PostgreSQL knows this part
+    RowTaker to;
+    std::size_t shown;
+};
+
+static bool receive(TupleTableSlot *slot, DestReceiver *self)
+{
+    auto *receiver = reinterpret_cast<Receiver *>(self);
+    TupleDesc desc = slot->tts_tupleDescriptor;
+    Cell cells[kMaxColumns];
+    slot_getallattrs(slot);
+    for (int c = 0; c < desc->natts; c++)
+        decode(TupleDescAttr(desc, c), slot->tts_values[c], slot->tts_isnull[c], &cells[c]);
+    receiver->shown++;
+    return receiver->to.row(receiver->to.arg, cells);
+}
+
+static void start_receiving(DestReceiver *, int, TupleDesc desc)
+{
+    if (desc->natts > kMaxColumns)
+        elog(ERROR, "too many columns");
+}
+
+static void nothing_to_do(DestReceiver *) {}
+
+std::size_t Statement::show(void **plan, const char *sql, std::initializer_list<Param> params, const RowTaker &to)
+{
+    Receiver receiver{{receive, start_receiving, nothing_to_do, nothing_to_do, DestNone}, to, 0};
+    const Param *first = params.begin();
+    int n = static_cast<int>(params.size());
+    DestReceiver *dest = &receiver.base;
+    call([=] {
+        std::size_t processed = 0;
+        execute_plan(plan, sql, first, n, true, 0, dest, &processed);
+    });
+    return receiver.shown;
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------------
 
 void Rows::walk(bool (*row)(void *, const Cell *), void *arg) const
 {

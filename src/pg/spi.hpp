@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <string_view>
 #include <type_traits>
@@ -68,6 +69,12 @@ private:
     void walk(bool (*row)(void *, const Cell *), void *arg) const;
 };
 
+// Who takes rows as they come; see Statement::each().
+struct RowTaker {
+    bool (*row)(void *, const Cell *) noexcept;
+    void *arg;
+};
+
 // A statement, planned at its first run in this process and again only when PostgreSQL says so.
 // Static storage; constexpr-constructible: no global constructor runs.
 class Statement {
@@ -77,8 +84,47 @@ public:
     Rows run(std::initializer_list<Param> params = {});                   // may write
     Rows read(std::initializer_list<Param> params = {}, long limit = 0);  // under the ReadView, if there is one
 
+    // Reads without making rows of them: row(cells) is called with the values where they lie, while the statement runs. Bytes live
+    // until it returns, and false ends the statement. An exception ends it too, and leaves each(). Returns how many rows were shown.
+    template <class F>
+    std::size_t each(std::initializer_list<Param> params, F &&row)
+    {
+        return stream(&plan_, sql_, params, row);
+    }
+
+    template <class F>
+    static std::size_t each_once(const char *sql, std::initializer_list<Param> params, F &&row)
+    {
+        return stream(nullptr, sql, params, row);
+    }
+
 private:
     Rows execute(std::initializer_list<Param> params, bool read_only, long limit);
+    static std::size_t show(void **plan, const char *sql, std::initializer_list<Param> params, const RowTaker &to);
+
+    template <class F>
+    static std::size_t stream(void **plan, const char *sql, std::initializer_list<Param> params, F &row)
+    {
+        struct Caught {
+            F &row;
+            std::exception_ptr exception;
+        } caught{row, {}};
+        std::size_t shown = show(plan, sql, params,
+                                 {[](void *p, const Cell *cells) noexcept {
+                                      auto *c = static_cast<Caught *>(p);
+                                      try {
+                                          return c->row(cells);
+                                      } catch (...) {
+                                          c->exception = std::current_exception();
+                                          return false;
+                                      }
+                                  },
+                                  &caught});
+        if (caught.exception)
+            std::rethrow_exception(caught.exception);
+        return shown;
+    }
+
     const char *sql_;
     void *plan_ = nullptr;
 };

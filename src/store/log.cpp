@@ -16,6 +16,28 @@ using pg::Param;
 // PostgreSQL counts from 2000, events from 1970.
 static constexpr std::int64_t kEpochShift = 946'684'800'000'000;
 
+void Batch::clear()
+{
+    events.clear();
+    bytes.clear();
+    late = skipped = 0;
+    late_complete = true;
+    more = moved = false;
+}
+
+void Batch::keep(const core::Event &event)
+{
+    core::Event &e = events.emplace_back(event);
+    for (core::Bytes *part : {&e.aggregate_type, &e.aggregate_id, &e.event_type, &e.payload, &e.headers, &e.topic})
+        *part = bytes.keep(*part);
+}
+
+void Batch::follow(const Progress &recorded)
+{
+    before.published = recorded.published;  // it could not know how many would be parked
+    after.published = recorded.published + static_cast<std::int64_t>(events.size());
+}
+
 Progress Batch::after_first(std::size_t n) const
 {
     if (n == events.size())
@@ -56,9 +78,10 @@ struct Log::Reading {
     Limits limits;
     const std::unordered_set<std::int64_t> &skip;
     std::size_t bytes = 0;     // of our events
-    std::size_t looked_at = 0, looked_at_bytes = 0;  // rows, ours or not: their memory comes back with the transaction's end alone
+    std::size_t looked_at = 0, looked_at_bytes = 0;  // rows, ours or not: a transaction must not walk through a whole backlog
     std::int64_t last_id = 0;  // of the rows looked at
-    std::size_t rows = 0;
+    bool older;                // they are read under a newer snapshot than the batch's
+    bool beyond_cap = false;
 
     bool full() const { return batch.events.size() >= limits.events || bytes >= limits.bytes || looked_at_bytes >= 2 * limits.bytes; }
     std::size_t room() const { return limits.events - std::min(limits.events, batch.events.size()); }
@@ -174,32 +197,29 @@ core::Event event_of(const Cell *c)
     return e;
 }
 
-void Log::fetch(Reading &r, pg::Rows rows, bool until_full)
+// A row that was read.
+void Log::take(Reading &r, const Cell *cells)
 {
+    core::Event e = event_of(cells);
+    if (r.cap && e.id > r.cap->position) {
+        r.beyond_cap = true;
+        return;
+    }
+    std::size_t size = e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
+    r.last_id = e.id;
+    r.looked_at++;
+    r.looked_at_bytes += size + 200;
     // Rows of an older snapshot than the one that reads (a late range under way, a cap) are chosen here. Up to the floor they
     // carry another cluster's transaction ids, and everybody sees them.
-    bool older = r.cap.has_value() || r.progress.late_seen.has_value();
-    r.batch.events.reserve(r.batch.events.size() + rows.size());
-    rows.each([&](const Cell *cells) {
-        core::Event e = event_of(cells);
-        if (r.cap && e.id > r.cap->position)
-            return true;
-        std::size_t size = e.payload.size() + e.aggregate_id.size() + e.headers.size() + e.event_type.size() + 64;
-        r.rows++;
-        r.last_id = e.id;
-        r.looked_at++;
-        r.looked_at_bytes += size + 200;
-        bool visible = !older || e.id <= floor_ || r.batch.snapshot.visible(e.xid);
-        if (visible && core::lane_of(e.aggregate_id, e.id, lane_.lanes) == lane_.lane && filter_.matches(e)) {
-            if (!r.skip.empty() && r.skip.count(e.id) > 0) {
-                r.batch.skipped++;
-            } else {
-                r.bytes += size;
-                r.batch.events.push_back(e);
-            }
+    bool visible = !r.older || e.id <= floor_ || r.batch.snapshot.visible(e.xid);
+    if (visible && core::lane_of(e.aggregate_id, e.id, lane_.lanes) == lane_.lane && filter_.matches(e)) {
+        if (!r.skip.empty() && r.skip.count(e.id) > 0) {
+            r.batch.skipped++;
+        } else {
+            r.bytes += size;
+            r.batch.keep(e);
         }
-        return !(until_full && r.full());
-    });
+    }
 }
 
 // ---- late events ----------------------------------------------------------------------------------------------------------
@@ -244,9 +264,14 @@ void Log::read_late(Reading &r)
         std::size_t n = std::min({chunk, ids.size() - done, r.room()});
         auto first = static_cast<std::ptrdiff_t>(r.batch.events.size());
         std::initializer_list<Param> some = {Param::int8s(ids.data() + done, n)};
-        fetch(r, full_look_ ? pg::read_once(("SELECT " + std::string(kColumns) + " FROM outbox.events WHERE id = ANY ($1)").c_str(), some)
-                            : by_id_.read(some),
-              false);
+        auto row = [&](const Cell *cells) {
+            take(r, cells);
+            return true;
+        };
+        if (full_look_)
+            pg::Statement::each_once(("SELECT " + std::string(kColumns) + " FROM outbox.events WHERE id = ANY ($1)").c_str(), some, row);
+        else
+            by_id_.each(some, row);
         std::sort(r.batch.events.begin() + first, r.batch.events.end(),
                   [](const core::Event &a, const core::Event &b) { return a.id < b.id; });
         done += n;
@@ -262,29 +287,28 @@ void Log::read_late(Reading &r)
 
 void Log::read_new(Reading &r)
 {
-    std::int64_t from = r.progress.position;
-    std::size_t chunk = 100;
-    while (!r.full()) {
-        std::size_t n = std::min(chunk, std::max<std::size_t>(r.room(), 1));
-        r.rows = 0;
-        pg::Rows rows = new_.read({Param::int8(from), Param::int8(static_cast<std::int64_t>(n))});
-        r.last_id = from;
-        fetch(r, rows, true);
-        from = r.last_id;
-        if (rows.size() < n || r.rows < rows.size())
-            break;  // the end, the cap, or full
-        chunk = r.next_chunk();
+    r.last_id = r.progress.position;
+    while (!r.full() && !r.beyond_cap) {
+        // Several partitions are sorted: each then reads as many rows.
+        std::size_t n = turns_.size() > 1 ? std::min(r.room(), r.next_chunk()) : r.room();
+        std::size_t shown = new_.each({Param::int8(r.last_id), Param::int8(static_cast<std::int64_t>(n))}, [&](const Cell *cells) {
+            take(r, cells);
+            return !r.full() && !r.beyond_cap;
+        });
+        if (shown < n)
+            break;  // the end, unless it stopped
     }
-    r.batch.after.position = std::max(r.progress.position, from);
+    r.batch.after.position = std::max(r.progress.position, r.last_id);
 }
 
-Batch Log::read(const Progress &progress, const std::optional<Cap> &cap, Limits limits, const std::unordered_set<std::int64_t> &skip)
+void Log::read(Batch &batch, const Progress &progress, const std::optional<Cap> &cap, Limits limits, const std::unordered_set<std::int64_t> &skip)
 {
-    Batch batch;
+    batch.clear();
     batch.before = progress;
     batch.after = progress;
     batch.after.batch = progress.batch + 1;
     Reading r{batch, progress, cap, limits, skip};
+    r.older = cap.has_value() || progress.late_seen.has_value();
 
     pg::ReadView view;
     // The turn is read after the snapshot: what the snapshot sees was written to this turn or an earlier one.
@@ -323,7 +347,6 @@ Batch Log::read(const Progress &progress, const std::optional<Cap> &cap, Limits 
     batch.after.next_xid = cap ? std::max(progress.next_xid, cap->next_xid) : std::max(progress.next_xid, pg::next_xid());
     batch.after.published = progress.published + static_cast<std::int64_t>(batch.events.size());
     batch.moved = batch.after.position != progress.position || batch.after.late_seen.has_value() || progress.late_seen.has_value();
-    return batch;
 }
 
 }  // namespace outbox::store

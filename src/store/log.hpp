@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/arena.hpp"
 #include "core/event.hpp"
 #include "core/glob.hpp"
 #include "core/snapshot.hpp"
@@ -15,7 +16,8 @@
 
 namespace outbox::store {
 
-// What a pass of the publish loop handles: completely described before its first event is produced.
+// What a pass of the publish loop handles: completely described before its first event is produced. Used again for other batches: its
+// memory stays.
 struct Batch {
     std::vector<core::Event> events;  // late ones first, then new ones, each part in id order; of this lane and sink alone
     std::size_t late = 0;             // how many of them are late
@@ -25,6 +27,13 @@ struct Batch {
     bool moved = false;               // `after` differs from `before` in more than what was seen
     core::Snapshot snapshot;          // what it was read under
     Progress before, after;           // the lane's progress, and what it is once all events are done
+    core::Arena bytes;                // of the events
+
+    void keep(const core::Event &event);  // a copy, as the last one
+    void clear();
+
+    // It was read before the batch before it was recorded, as of what that one would leave behind. Now that is so.
+    void follow(const Progress &recorded);
 
     // The lane's progress once the first n events are done.
     Progress after_first(std::size_t n) const;
@@ -47,8 +56,8 @@ public:
     // The turns of the ring are read again, all late transactions looked for in full at the next read.
     void restart();
 
-    // Inside a Transaction; the events live until it ends. `skip`: ids that were delivered already and are left out.
-    Batch read(const Progress &progress, const std::optional<Cap> &cap, Limits limits, const std::unordered_set<std::int64_t> &skip);
+    // Inside a Transaction, which the batch may outlive. `skip`: ids that were delivered already and are left out.
+    void read(Batch &batch, const Progress &progress, const std::optional<Cap> &cap, Limits limits, const std::unordered_set<std::int64_t> &skip);
 
     // The newest fence of the ring that was read: an idle lane must record that it has seen past it, or retention waits.
     std::uint64_t newest_fence() const { return newest_fence_; }
@@ -68,7 +77,7 @@ private:
     void read_late(Reading &r);
     void read_new(Reading &r);
     std::vector<std::int64_t> late_ids(Reading &r);
-    void fetch(Reading &r, pg::Rows rows, bool until_full);
+    void take(Reading &r, const pg::Cell *cells);
 
     Lane lane_;
     core::EventFilter filter_;

@@ -81,14 +81,14 @@ const std::string &Publisher::reason(std::size_t index) const
 
 // ---- a batch --------------------------------------------------------------------------------------------------------------
 
-Publisher::Result Publisher::publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, GatedFn gated, void *arg)
+Publisher::Result Publisher::publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, const Caller &caller)
 {
     fates.resize(events.size(), Fate::open);
     reasons_.clear();
     stop_by_.reset();
     alone_ = false;
     last_ack_ = Clock::now();
-    Work work{events, fates, gated, arg, {}, {}, {}};
+    Work work{events, fates, caller, {}, {}, {}};
     pg::HoldInterrupts hold;
     try {
         return attempt(work);
@@ -168,13 +168,15 @@ Publisher::Ended Publisher::send_open(Work &w)
     if (fault("fatal_producer") && !w.told)
         sink().fail_for_test();
     sink().flush();
+    if (!std::exchange(w.all_sent, true) && !pg::termination_requested())
+        w.caller.meanwhile(w.caller.meanwhile_arg);
     return await(w, 0);
 }
 
 bool Publisher::Work::gate(Publisher &p, std::size_t i)
 {
     const core::Event &e = events[i];
-    bool behind = (!held.empty() && held.blocked(p.destination(e), e.aggregate_id)) || gated(arg, e);
+    bool behind = (!held.empty() && held.blocked(p.destination(e), e.aggregate_id)) || caller.gated(caller.gated_arg, e);
     if (behind)
         fates[i] = Fate::gated;
     return behind;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -47,11 +48,20 @@ public:
     };
 
     // Sends the events whose fate is open, in order, and waits. `gated(event)` is asked before an event is sent; a dead
-    // event's key is gated from then on if the sink holds dead keys. When it returns nothing is in flight.
+    // event's key is gated from then on if the sink holds dead keys. `meanwhile()` is called once all are on their way. When it
+    // returns nothing is in flight.
+    template <class Gated, class Meanwhile>
+    Result publish(std::span<const core::Event> events, std::vector<Fate> &fates, Gated &&gated, Meanwhile &&meanwhile)
+    {
+        using G = std::remove_reference_t<Gated>;
+        using M = std::remove_reference_t<Meanwhile>;
+        return publish_all(events, fates, Caller{[](void *g, const core::Event &e) { return (*static_cast<G *>(g))(e); }, &gated,
+                                                 [](void *m) { (*static_cast<M *>(m))(); }, &meanwhile});
+    }
     template <class Gated>
     Result publish(std::span<const core::Event> events, std::vector<Fate> &fates, Gated &&gated)
     {
-        return publish_all(events, fates, [](void *g, const core::Event &e) { return (*static_cast<Gated *>(g))(e); }, &gated);
+        return publish(events, fates, gated, [] {});
     }
 
     // The probe of a sink that is down: one event that stays in the producer with no time limit.
@@ -78,17 +88,21 @@ private:
     static constexpr std::chrono::milliseconds kCloseLimit{500};
     static constexpr std::chrono::milliseconds kProducerPause{1000};  // new producers: at most one a second
     static long until(Clock::time_point t);  // in milliseconds, for pg::wait
-    using GatedFn = bool (*)(void *, const core::Event &);
+    struct Caller {
+        bool (*gated)(void *, const core::Event &);
+        void *gated_arg;
+        void (*meanwhile)(void *);
+        void *meanwhile_arg;
+    };
     enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled };
 
     sink::Sink &sink();  // makes one, at most one a second
-    Result publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, GatedFn gated, void *arg);
+    Result publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, const Caller &caller);
     // One batch at work: what publish() was given, and what it finds out.
     struct Work {
         std::span<const core::Event> events;
         std::vector<Fate> &fates;
-        GatedFn gated;
-        void *arg;
+        const Caller &caller;
         core::KeyGate held;                   // keys that a dead or deferred event of this batch gates
         std::vector<sink::Report> suspects;   // reported as poison: alone or with innocent neighbours
         std::map<std::string, std::string, std::less<>> closed;  // topics that take nothing for now, and why
@@ -97,6 +111,7 @@ private:
         bool told = false;                    // of a new producer
         Clock::time_point judged_from{};      // when it was first asked who is guilty
         bool takes_too_long() const;
+        bool all_sent = false;                // once
         bool gate(Publisher &p, std::size_t i);
     };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "pg/bgworker.hpp"
 #include "pg/guard.hpp"
@@ -88,8 +89,8 @@ Relay::Next Relay::publish_pass()
     pg::Transaction transaction;
     if (!extension_usable())
         return Next::wait;
-    store::Limits limits{static_cast<std::size_t>(config_.options.batch_size)};
-    store::Batch batch = log_.read(progress_, cap_, limits, ahead_);
+    read();
+    const store::Batch &batch = *batch_;
     if (batch.events.empty()) {
         skip_ahead(batch);
         transaction.commit();
@@ -110,7 +111,8 @@ Relay::Next Relay::publish_pass()
     if (!fault("not_durable"))
         make_durable(batch);
     fates_.assign(batch.events.size(), Fate::open);
-    Publisher::Result result = publisher_->publish(batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); });
+    Publisher::Result result = publisher_->publish(
+        batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); }, [this] { read_ahead(); });
     while (fault("after_acknowledgement") && !pg::termination_requested())
         hold_for_test();
     try {
@@ -126,6 +128,33 @@ Relay::Next Relay::publish_pass()
     else
         backoff_.reset();
     return result == Publisher::Result::complete || result == Publisher::Result::partly ? Next::again : Next::wait;
+}
+
+// What is pending, unless that was read already.
+void Relay::read()
+{
+    if (std::exchange(next_read_, false)) {
+        std::swap(batch_, next_);
+        batch_->follow(progress_);
+        return;
+    }
+    log_.read(*batch_, progress_, cap_, limits(), ahead_);
+}
+
+// While a full batch is on its way the next one is read, and not sent: one batch at a time is in flight. What goes wrong here is no
+// reason to send this batch again: the next pass reads by itself, and will say what is wrong.
+void Relay::read_ahead()
+{
+    if (!batch_->more)
+        return;
+    try {
+        pg::Subtransaction part;
+        log_.read(*next_, batch_->after, cap_, limits(), ahead_);
+        part.commit();
+        next_read_ = true;
+    } catch (const std::exception &) {
+        log_.restart();
+    }
 }
 
 // At a fault point: until the fault is taken away or the process is told to end.
@@ -160,6 +189,8 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
             clear_error();
     }
     remember_ahead(batch, done);
+    if (done < batch.events.size() && std::exchange(next_read_, false))
+        log_.restart();  // what was read ahead comes after what is still open, and so do the turns that it found finished
 }
 
 std::size_t Relay::done_in_order(const store::Batch &batch)

@@ -42,6 +42,9 @@ private:
     void show_outage_of_parked();
     void settle_probe(std::chrono::milliseconds grace);
     void hold_for_test();
+    store::Limits limits() const { return {static_cast<std::size_t>(config_.options.batch_size)}; }
+    void read();
+    void read_ahead();
     void make_durable(const store::Batch &batch);
     void skip_ahead(const store::Batch &batch);
     void recorded(const store::Progress &progress, std::int64_t delivered);
@@ -67,6 +70,9 @@ private:
     store::Log log_;
     std::unique_ptr<Publisher> publisher_;
     Parking parking_;
+    store::Batch batches_[2];
+    store::Batch *batch_ = &batches_[0], *next_ = &batches_[1];  // next_: read while batch_ was on its way, if next_read_
+    bool next_read_ = false;
     std::vector<Fate> fates_;
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
     std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered

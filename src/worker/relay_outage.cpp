@@ -32,7 +32,8 @@ Relay::Next Relay::probe_pass()
         pg::Transaction transaction;
         if (!extension_usable())
             return Next::wait;
-        store::Batch batch = log_.read(progress_, cap_, store::Limits{1}, ahead_);
+        store::Batch &batch = *batch_;
+        log_.read(batch, progress_, cap_, store::Limits{1}, ahead_);
         if (batch.events.empty()) {
             skip_ahead(batch);
             transaction.commit();

@@ -54,6 +54,7 @@ Relay::Load Relay::load()
         config.error = error;
     log_.configure(lane_, filter, config.floor);
     log_.restart();
+    next_read_ = false;
     recorded_position_ = progress_.position;
     recorded_xmin_ = progress_.seen.xmin;
     arrived_ = false;
