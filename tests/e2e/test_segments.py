@@ -82,3 +82,22 @@ def test_nothing_is_lost_while_the_ring_turns_and_old_segments_are_truncated(db,
     verdict.must_hold(repeats=0)
     assert len(checker.committed(db)) < len(writers.committed)
     assert db.value(claim) is False, "the inbox is no log: it keeps what was claimed (B98)"
+
+
+def test_an_outage_in_the_batch_that_ends_a_segment_loses_nothing(db, kafka, topic):
+    """While a batch is on its way the next one is read, from a newer segment: the old one looks finished, and is not."""
+    make_sink(db, kafka, topic, batch_size=200, delivery_timeout="1s")
+    db.sql("SELECT outbox.pause('kafka')")
+    db.sql("SELECT outbox.add_event('key-' || g % 7, 'changed', g::text) FROM generate_series(1, 150) g")
+    first = turn(db)
+    eventually(lambda: db.value("SELECT count(fence) FROM outbox.segments WHERE turn = %s", [first]) == 1 and turn(db) > first, 30, "the ring turns")
+    db.sql("SELECT outbox.add_event('key-' || g % 7, 'changed', g::text) FROM generate_series(151, 500) g")
+    events = checker.committed(db)
+    kafka.freeze()
+    try:
+        db.sql("SELECT outbox.resume('kafka')")
+        eventually(lambda: db.value("SELECT state FROM outbox.lag") == "backing_off", 30, "an outage")
+    finally:
+        kafka.resume()
+    nothing_pending(db)
+    checker.check(events, kafka.consume(topic)).must_hold()
