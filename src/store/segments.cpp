@@ -104,10 +104,15 @@ static void forget_dropped(std::int64_t retention_s)
 {
     pg::Transaction transaction;
     if (alone()) {
-        const char *gone = "(SELECT sink_id FROM outbox.sinks WHERE dropped_at < pg_catalog.clock_timestamp() - $1 * interval '1 second'"
-                           " AND NOT EXISTS (SELECT FROM outbox.parked_events p WHERE p.sink_id = sinks.sink_id))";
-        for (const char *table : {"progress", "lanes", "lane_changes", "sinks"})
-            pg::run_once(("DELETE FROM outbox." + std::string(table) + " WHERE sink_id IN " + gone).c_str(), {Param::int8(retention_s)});
+        // Whoever creates a server of that name holds the row, or waits for us.
+        pg::Rows gone = pg::run_once("SELECT sink_id FROM outbox.sinks WHERE dropped_at < pg_catalog.clock_timestamp() - $1 * interval '1 second'"
+                                     " AND NOT EXISTS (SELECT FROM outbox.parked_events p WHERE p.sink_id = sinks.sink_id) FOR UPDATE SKIP LOCKED",
+                                     {Param::int8(retention_s)});
+        pg::Cell c[1];
+        for (std::size_t i = 0; i < gone.size(); i++) {
+            gone.get(i, c);
+            forget_sink(static_cast<std::int32_t>(c[0].number));
+        }
     }
     transaction.commit();
 }

@@ -108,8 +108,9 @@ void reconcile()
     for (std::size_t i = 0; i < fresh.size(); i++) {
         fresh.get(i, c);
         std::string name(c[0].bytes);
-        if (c[3].number != 0) {
-            pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false WHERE name = $1", {Param::text(name)});
+        bool remembered = c[3].number != 0;
+        // Somebody may just have forgotten it: then the row was waited for, and is gone.
+        if (remembered && pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false WHERE name = $1 RETURNING 1", {Param::text(name)}).size() > 0) {
             // Of a restored copy it was another cluster's: its transactions are yet to come here. Its relay may still record, so what
             // it has recorded is read first.
             pg::Rows last = pg::run_once("SELECT next_xid FROM outbox.lane_progress WHERE sink = $1 ORDER BY 1 DESC LIMIT 1", {Param::text(name)});
@@ -141,7 +142,7 @@ std::size_t adopt_after_upgrade()
     return adopted;
 }
 
-static void forget_by_id(std::int32_t sink_id)
+void forget_sink(std::int32_t sink_id)
 {
     for (const char *sql : {"DELETE FROM outbox.progress WHERE sink_id = $1", "DELETE FROM outbox.lanes WHERE sink_id = $1",
                             "DELETE FROM outbox.lane_changes WHERE sink_id = $1", "DELETE FROM outbox.parked_events WHERE sink_id = $1",
@@ -154,9 +155,9 @@ void rename_sink(std::string_view from, std::string_view to)
     if (pg::run_once("SELECT 1 FROM outbox.servers WHERE name = $1", {Param::text(to)}).size() == 0)
         return;  // a server of somebody else's
     // What was remembered of the new name belonged to a sink that was dropped.
-    auto old = pg::run_once("SELECT sink_id FROM outbox.sinks WHERE name = $1 AND dropped_at IS NOT NULL", {Param::text(to)});
+    auto old = pg::run_once("SELECT sink_id FROM outbox.sinks WHERE name = $1 AND dropped_at IS NOT NULL FOR UPDATE", {Param::text(to)});
     if (old.size() > 0)
-        forget_by_id(static_cast<std::int32_t>(old.number()));
+        forget_sink(static_cast<std::int32_t>(old.number()));
     pg::run_once("UPDATE outbox.sinks SET name = $2 WHERE name = $1", {Param::text(from), Param::text(to)});
 }
 
@@ -236,12 +237,13 @@ void resume(std::string_view sink)
 
 void forget(std::string_view sink)
 {
+    // Locked first: who creates a server of that name meanwhile waits for us, or we for him.
+    auto rows = pg::run_once("SELECT sink_id FROM outbox.sinks WHERE name = $1 FOR UPDATE", {Param::text(sink)});
     if (pg::run_once("SELECT 1 FROM outbox.servers WHERE name = $1", {Param::text(sink)}).size() > 0)
         fail("55006", "sink \"" + std::string(sink) + "\" is in use", "DROP SERVER first.");
-    auto rows = pg::run_once("SELECT sink_id FROM outbox.sinks WHERE name = $1", {Param::text(sink)});
     if (rows.size() == 0)
         fail("42704", "nothing is remembered of a sink \"" + std::string(sink) + "\"");
-    forget_by_id(static_cast<std::int32_t>(rows.number()));
+    forget_sink(static_cast<std::int32_t>(rows.number()));
 }
 
 // ---- relays and scouts ----------------------------------------------------------------------------------------------------

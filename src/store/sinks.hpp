@@ -27,6 +27,7 @@ bool dropped_sinks_exist();
 void pause(std::string_view sink);
 void resume(std::string_view sink);
 void forget(std::string_view sink);
+void forget_sink(std::int32_t sink_id);  // its row in outbox.sinks is locked
 
 // ---- relays and scouts ----------------------------------------------------------------------------------------------------
 

@@ -101,3 +101,25 @@ def test_an_outage_in_the_batch_that_ends_a_segment_loses_nothing(db, kafka, top
         kafka.resume()
     nothing_pending(db)
     checker.check(events, kafka.consume(topic)).must_hold()
+
+
+def test_a_sink_that_is_created_again_at_the_end_of_its_retention_has_everything_or_nothing(db, kafka, topic):
+    """What is remembered of it is deleted as a whole, or not at all when somebody is just about to go on with it."""
+    make_sink(db, kafka, kafka.create_topic(), name="keeper")
+    make_sink(db, kafka, topic)
+    db.sql("SELECT outbox.add_event('k', 'x', '1')")
+    nothing_pending(db)
+    db.sql("DROP SERVER kafka")
+    with db.connect(autocommit=False) as c:
+        c.execute(f"CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers '{kafka.bootstrap}', topic '{topic}', format 'payload')")
+        before = turn(db)
+
+        def kept_house():
+            db.sql("SELECT outbox.add_event('k', 'x', '2')")
+            return turn(db) >= before + 2 or db.pg.backends("backend_type = 'outbox relay' AND wait_event_type = 'Lock'")
+        eventually(kept_house, 40, "the keeper has kept house, or waits", interval=0.2)
+        c.commit()
+    assert db.value("SELECT count(*) FROM outbox.lanes JOIN outbox.sinks USING (sink_id) WHERE name = 'kafka'") == 1
+    db.sql("SELECT outbox.add_event('k', 'x', '3')")
+    got = [r.value for r in kafka.consume(topic, until=lambda got: got and got[-1].value == b"3")]
+    assert got[0] == b"1" and set(got[1:-1]) == {b"2"}, got
