@@ -44,14 +44,15 @@ void park(const Lane &lane, const std::vector<ToPark> &events)
     }
 }
 
-void readdress(const Lane &lane, const std::string &topic)
+bool readdress(const Lane &lane, const std::string &topic)
 {
     core::TopicTemplate route;
     std::string error, hint;
     if (!route.parse(topic, error, hint))
-        return;  // the sink is disabled
+        return true;  // the sink is disabled
     pg::Rows kinds = pg::run_once("SELECT DISTINCT destination, topic, aggregate_type, event_type FROM outbox.parked_events WHERE sink_id = $1",
                                   {Param::int4(lane.sink_id)});
+    bool all = true;
     for (std::size_t i = 0; i < kinds.size(); i++) {
         Cell c[4];
         kinds.get(i, c);
@@ -64,13 +65,17 @@ void readdress(const Lane &lane, const std::string &topic)
         route.expand(event, buffer, destination);
         if (destination == c[0].bytes)
             continue;
-        pg::run_once("UPDATE outbox.parked_events SET destination = $2 WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"
-                     "   WHERE p.sink_id = $1 AND p.destination = $3 AND p.topic IS NOT DISTINCT FROM $4"
-                     "     AND p.aggregate_type IS NOT DISTINCT FROM $5 AND p.event_type = $6 AND outbox.lane_of(p.aggregate_id, p.id, $7) = $8"
-                     "   FOR UPDATE SKIP LOCKED)",
+        all &= pg::run_once(
+            "WITH these AS MATERIALIZED (SELECT p.id FROM outbox.parked_events p"
+            "   WHERE p.sink_id = $1 AND p.destination = $3 AND p.topic IS NOT DISTINCT FROM $4"
+            "     AND p.aggregate_type IS NOT DISTINCT FROM $5 AND p.event_type = $6 AND outbox.lane_of(p.aggregate_id, p.id, $7) = $8),"
+            " moved AS (UPDATE outbox.parked_events SET destination = $2 WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"
+            "   WHERE p.sink_id = $1 AND p.id IN (SELECT id FROM these) FOR UPDATE SKIP LOCKED) RETURNING id)"
+            " SELECT (SELECT pg_catalog.count(*) FROM these) = (SELECT pg_catalog.count(*) FROM moved)",
                      {Param::int4(lane.sink_id), Param::text(destination), Param::text(c[0].bytes), Param::text(c[1].bytes),
-                      Param::text(c[2].bytes), Param::text(c[3].bytes), Param::int4(lane.lanes), Param::int4(lane.lane)});
+                      Param::text(c[2].bytes), Param::text(c[3].bytes), Param::int4(lane.lanes), Param::int4(lane.lane)}).number() != 0;
     }
+    return all;
 }
 
 void load_gate(const Lane &lane, bool hold, core::KeyGate &gate)

@@ -28,8 +28,8 @@ struct ToPark {
 // Copies the events from the log, in the relay's transaction.
 void park(const Lane &lane, const std::vector<ToPark> &events);
 
-// Parked rows go where the sink's option `topic` sends them now. But for those that somebody sits on.
-void readdress(const Lane &lane, const std::string &topic);
+// Parked rows go where the sink's option `topic` sends them now. False: somebody sits on some of them, which stay as they are.
+bool readdress(const Lane &lane, const std::string &topic);
 
 // The keys that have a parked event; with `hold` false those with nothing but dead ones do not count.
 void load_gate(const Lane &lane, bool hold, core::KeyGate &gate);

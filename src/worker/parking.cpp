@@ -30,9 +30,7 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
     name_ = config.name;
     wrapper_ = config.wrapper;
     anything_ = store::anything_parked(lane_);
-    if (addressed_ != options_.topic)
-        store::readdress(lane_, options_.topic);
-    addressed_ = options_.topic;
+    readdress();
     if (!known) {
         closed_.clear();
         for (std::string &destination : store::destinations_with_piles(lane_))
@@ -51,14 +49,22 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
     next_ = {};
 }
 
+// Rows that somebody sits on follow when they are let go.
+void Parking::readdress()
+{
+    if (addressed_ != options_.topic)
+        addressed_ = store::readdress(lane_, options_.topic) ? std::optional(options_.topic) : std::nullopt;
+}
+
 // Makes due what waits behind nothing any more, and reads which keys are gated.
 void Parking::refresh()
 {
     Clock::time_point begin = Clock::now();
+    readdress();
     if (anything_)
         store::promote(lane_, hold(), closed());
     store::load_gate(lane_, hold(), gate_);
-    released_ = false;
+    released_ = !addressed_;
     refreshed_at_ = Clock::now();
     refresh_at_ = refreshed_at_ + kRefreshShare * (refreshed_at_ - begin);
 }

@@ -70,6 +70,7 @@ private:
     void settle(std::span<const core::Event> events, const std::vector<Fate> &fates);
     void tally(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher);
     void refresh();
+    void readdress();
     store::Destinations closed() const;
     store::Destinations to_test();
 

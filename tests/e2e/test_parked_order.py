@@ -54,6 +54,17 @@ def test_and_when_the_relay_was_not_there_then(db, mock, dead):  # noqa: F811
     assert parked(db) == [("1", "dead", "t"), ("2", "behind", "t")]
 
 
+def test_and_when_somebody_sat_on_it_then(db, mock, dead):  # noqa: F811
+    mock.cmd("topic u 1")
+    with db.connect(autocommit=False) as c:
+        c.execute("SELECT 1 FROM outbox.parked_events FOR UPDATE")
+        db.sql("ALTER SERVER kafka OPTIONS (SET topic 'u')")
+        db.sql("SELECT outbox.add_event('other', 'x', '2')")
+        assert [r.value for r in mock.consume("u", until=1)] == [b"2"]
+        assert parked(db) == [("1", "dead", "t")]
+    eventually(lambda: parked(db) == [("1", "dead", "u")], 20, "it follows")
+
+
 def test_a_key_that_is_held_back_takes_nobody_s_turn(db, mock, dead):  # noqa: F811
     """However many of its events are due."""
     db.sql("""INSERT INTO outbox.parked_events (sink_id, id, event_id, aggregate_id, event_type, payload, created_at, destination, reason,
