@@ -87,6 +87,7 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
     reasons_.clear();
     stop_by_.reset();
     alone_ = false;
+    overtaking_.clear();
     last_ack_ = Clock::now();
     Work work{events, fates, caller, {}, {}, {}};
     pg::HoldInterrupts hold;
@@ -120,6 +121,7 @@ Publisher::Result Publisher::attempt(Work &work)
             tell();
         // What is in the producer must not come after what is sent next.
         withdraw(work);
+        check_order(work);
         if (ended == Ended::refused) {
             defer_closed(work);
             auto innocent = [](const sink::Report &r) { return core::worth_another_try(r.code); };

@@ -75,6 +75,7 @@ public:
     // Asks in the background what is the matter with a destination, and says what came of it the last time.
     sink::Sink::Answer inquire(std::string_view destination, std::string &words);
     const std::string &error() const { return error_; }       // of the last outage
+    const std::string &overtaking() const { return overtaking_; }  // what must never happen, and did in the last publish()
     const std::string &reason(std::size_t index) const;       // why event `index` of the last publish() is dead
     int fd() { return sink_ != nullptr ? sink_->fd() : -1; }
     const core::SinkOptions &options() const { return options_; }
@@ -122,6 +123,7 @@ private:
     Ended await(Work &w, std::size_t leave);
     void take_reports(Work &w);
     void withdraw(Work &w);
+    void check_order(const Work &w);
     Ended judge(Work &w);
     Ended send_alone(Work &w);
     void convict(Work &w);
@@ -144,7 +146,7 @@ private:
     std::unordered_map<std::size_t, std::string> reasons_;
     bool alone_ = false;  // what sink() makes: a producer that a refusal does not harm
     bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false;
-    std::string error_;
+    std::string error_, overtaking_;
 };
 
 }  // namespace outbox::worker

@@ -1,6 +1,8 @@
 // What becomes of events that a sink did not take: who is guilty of a refused request, which topic is stuck, who is set aside.
 #include <algorithm>
+#include <set>
 
+#include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "worker/publisher.hpp"
 
@@ -16,6 +18,29 @@ void Publisher::set_aside(Work &w, std::size_t i, Fate fate, std::string reason)
     reasons_.emplace(i, std::move(reason));
     if (fate == Fate::deferred || options_.on_poison == core::OnPoison::hold)
         w.held.block(destination(e), e.aggregate_id);
+}
+
+// Prevention makes it impossible. If it happens all the same, it does not happen silently.
+void Publisher::check_order(const Work &w)
+{
+    std::set<std::string, std::less<>> destinations;
+    std::vector<core::Outcome> outcomes;
+    std::vector<std::size_t> which;
+    for (std::size_t i = 0; i < w.events.size(); i++) {
+        if (w.fates[i] != Fate::open && w.fates[i] != Fate::delivered)
+            continue;
+        std::string_view to = *destinations.emplace(destination(w.events[i])).first;
+        outcomes.push_back({to, w.events[i].aggregate_id, w.fates[i] == Fate::delivered});
+        which.push_back(i);
+    }
+    std::size_t found = core::find_overtaking(outcomes);
+    if (found == core::kNoOvertaking)
+        return;
+    const core::Event &e = w.events[which[found]];
+    std::string line = "the event with id " + std::to_string(e.id) + " and the key \"" + std::string(e.aggregate_id) + "\" has overtaken an earlier one of that key";
+    if (overtaking_.empty())
+        pg::log(pg::Level::warning, ("outbox: sink \"" + options_.sink + "\" lane " + std::to_string(options_.lane) + ": " + line).c_str());
+    overtaking_ = std::move(line);
 }
 
 // It is not the events' fault, so they need not be judged: the batch goes on without any of these topics.

@@ -188,6 +188,10 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
         if (result == Publisher::Result::complete)
             clear_error();
     }
+    if (!publisher_->overtaking().empty()) {
+        error_ = publisher_->overtaking();
+        shared::set_error(error_.c_str());
+    }
     remember_ahead(batch, done);
     if (done < batch.events.size() && std::exchange(next_read_, false))
         log_.restart();  // what was read ahead comes after what is still open, and so do the turns that it found finished
