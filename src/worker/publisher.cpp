@@ -231,14 +231,13 @@ Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
 void Publisher::take_reports(Work &w)
 {
     for (;;) {
-        std::size_t n = sink().collect(reports_);
+        std::size_t n = sink().collect(reports_), acknowledged_before = w.acknowledged;
         for (std::size_t k = 0; k < n; k++) {
             const sink::Report &r = reports_[k];
             switch (r.verdict) {
             case Verdict::delivered:
                 w.fates[r.tag] = Fate::delivered;
                 w.acknowledged++;
-                last_ack_ = Clock::now();
                 break;
             case Verdict::unsent:
             case Verdict::unknown: break;  // not a verdict on the event: it stays open
@@ -254,6 +253,8 @@ void Publisher::take_reports(Work &w)
                 break;
             }
         }
+        if (w.acknowledged > acknowledged_before)
+            last_ack_ = Clock::now();
         if (n < reports_.size())
             break;
     }

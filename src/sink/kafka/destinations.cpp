@@ -7,8 +7,11 @@
 namespace outbox::sink::kafka {
 
 Destination* Destinations::of(rd_kafka_s* rk, std::string_view topic) {
-    const auto known = map_.find(topic);
-    if (known != map_.end()) return &known->second;
+    if (last_ != nullptr && topic == last_topic_) return last_;
+    if (const auto known = map_.find(topic); known != map_.end()) {
+        last_topic_ = known->first;
+        return last_ = &known->second;
+    }
     const auto made = map_.try_emplace(std::string(topic)).first;
     // The conf carries the sink's own settings for topics; the opaque leads back from a report.
     rd_kafka_topic_conf_t* conf = rd_kafka_default_topic_conf_dup(rk);
@@ -49,6 +52,7 @@ void Destinations::unblock() {
 
 void Destinations::clear() {
     map_.clear();
+    last_ = nullptr;
     unproven_ = 0;
 }
 

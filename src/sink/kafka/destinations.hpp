@@ -50,6 +50,8 @@ private:
     };
 
     std::unordered_map<std::string, Destination, Hash, std::equal_to<>> map_;
+    Destination* last_ = nullptr;  // what of() gave the last time; most events go where the one before went
+    std::string_view last_topic_;
     std::size_t unproven_ = 0;
     bool any_blocked_ = false;
 };
