@@ -1,21 +1,21 @@
 """The command behind `make bench`. See README.md beside this file."""
 
 import argparse
+import json
 import os
 import signal
 import sys
 import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 
-import psycopg
-from confluent_kafka import KafkaException
 from harness import env
 from harness import kafka as kafka_module
 
 from . import plots, report
 from .figures import drain, following, hot_key, lag, latency, old_snapshot, size, wal, writers
-from .stage import Failed, Options, Stage, say
+from .stage import Options, Stage, say
 
 MODULES = {"drain": drain, "writers": writers, "latency": latency, "old snapshot": old_snapshot, "size": size, "WAL": wal, "hot key": hot_key,
            "lag": lag, "following": following}
@@ -34,6 +34,7 @@ def options():
     parser.add_argument("--rounds", type=int, default=said("ROUNDS", 3))
     parser.add_argument("--seconds", type=int, default=said("SECONDS", 8), help="one run of pgbench")
     parser.add_argument("--out", default=said("OUT"), help="where report.md, raw.json and the pictures go")
+    parser.add_argument("--again", type=Path, default=said("AGAIN"), help="measure nothing: report and pictures from this raw.json")
     args = parser.parse_args()
     only = [f.strip().upper() for f in args.only.split(",") if f.strip()] or FIGURES
     without = [c.strip().lower() for c in args.without.split(",") if c.strip()]
@@ -43,7 +44,8 @@ def options():
                 parser.error(f"there is no {name}: {', '.join(known)}")
     events = args.events or 1_000_000
     out = Path(args.out) if args.out else env.ENV / "bench" / time.strftime("%Y%m%d-%H%M%S")
-    return Options(events, args.rounds, args.seconds, 10_000_000 if args.full else 2 * events, only, without, out.resolve())
+    return Options(events, args.rounds, args.seconds, 10_000_000 if args.full else 2 * events, only, without, out.resolve(),
+                   again=Path(args.again) if args.again else None)
 
 
 def librdkafka():
@@ -54,34 +56,43 @@ def librdkafka():
     return library.rd_kafka_version_str().decode()
 
 
+def show(out, raw):
+    print("\n" + report.write(out, raw, MODULES))
+    pictures = plots.draw(out, raw["measured"])
+    print(f"{out}: " + ", ".join(["report.md", "raw.json", *pictures]), flush=True)
+
+
 def main():
     chosen = options()
+    if chosen.again:
+        return show(chosen.out, json.loads(chosen.again.read_text()))
     if why := kafka_module.available():
         sys.exit(f"bench: {why}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     env.sweep()
     modules = {name: m for name, m in MODULES.items() if set(m.FIGURES) & set(chosen.only)}
     raw = {"machine": report.machine(), "began": time.strftime("%Y-%m-%d %H:%M:%S %z"), "options": asdict(chosen), "librdkafka": librdkafka(), "measured": {}}
-    failed, interrupted = [], False
+    failures, interrupted = [], False
     try:
         with Stage(chosen) as stage:
+            failures = stage.failures
             raw["postgres"] = stage.pg.value("SHOW server_version")
             for name, module in modules.items():
                 say(f"{name}: {', '.join(f for f in module.FIGURES if f in chosen.only)}")
                 try:
                     module.measure(stage, raw["measured"].setdefault(name, {}))
-                except (Failed, AssertionError, RuntimeError, OSError, psycopg.Error, KafkaException) as e:
-                    failed.append(name)
-                    say(f"{name} FAILED: {e}")
+                except Exception:  # whatever it is, the other figures are still to be had
+                    stage.failures.append(name)
+                    say(f"{name} FAILED: {traceback.format_exc()}")
     except (KeyboardInterrupt, SystemExit):
         interrupted = True
         say("interrupted; everything is stopped, what was measured follows")
     if "postgres" not in raw:
         sys.exit(130)
-    print("\n" + report.write(chosen.out, raw, modules))
-    pictures = plots.draw(chosen.out, raw["measured"])
-    print(f"{chosen.out}: " + ", ".join(["report.md", "raw.json", *pictures]), flush=True)
-    sys.exit(130 if interrupted else bool(failed))
+    show(chosen.out, raw)
+    if failures:
+        print("FAILED: " + "; ".join(failures))
+    sys.exit(130 if interrupted else bool(failures))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
+from confluent_kafka import KafkaException
 from harness import env
 from harness.kafka import Kafka
 from harness.postgres import Postgres
@@ -49,6 +51,7 @@ class Options:
     out: Path
     # The time after which a slow contestant's drain is ended; its rate is known by then.
     patience: float = 20
+    again: Path | None = None
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Stage:
     options: Options
     pg: Postgres = None
     kafka: Kafka = None
+    failures: list = field(default_factory=list)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __enter__(self):
@@ -191,8 +195,9 @@ def in_rounds(stage, title, contestants, raw):
         for name in names[number % len(names):] + names[:number % len(names)]:
             try:
                 row[name] = contestants[name]()
-            except (Failed, AssertionError, RuntimeError, OSError, subprocess.SubprocessError) as e:
-                say(f"{title}, round {number + 1}: {name} FAILED: {e}")
+            except (Failed, AssertionError, RuntimeError, OSError, subprocess.SubprocessError, psycopg.Error, KafkaException) as e:
+                stage.failures.append(f"{title}, round {number + 1}: {name}")
+                say(f"{stage.failures[-1]} FAILED: {e}")
                 continue
             say(f"{title}, round {number + 1}: {name} {describe(row[name])}")
 

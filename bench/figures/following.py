@@ -48,7 +48,7 @@ class Lag:
 
 
 def written(stage, db, event, case):
-    return pgbench(db, script(event, update=""), CLIENTS, "-T", 2 * stage.options.seconds, **CASES[case])
+    return pgbench(db, script(event, update=""), CLIENTS, "-T", stage.options.seconds, **CASES[case])
 
 
 def alone(stage, case):
