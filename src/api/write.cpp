@@ -206,20 +206,19 @@ PGDLLEXPORT Datum outbox_add_event(PG_FUNCTION_ARGS)
     check(values, nulls);
     set(kEventId, PG_ARGISNULL(7) ? new_event_id() : PG_GETARG_DATUM(7));
 
-    char table[NAMEDATALEN] = "scheduled";
     if (!PG_ARGISNULL(6))
         set(kDeliverAt, TimestampTzGetDatum(checked_time(PG_GETARG_TIMESTAMPTZ(6))));
     else if (settings::lock_keys && !nulls[kAggregateId - 1])
         lock_key(DatumGetTextPP(values[kAggregateId - 1]));
     set(kId, Int64GetDatum(draw_id()));
     set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    int16 segment = -1;
     if (PG_ARGISNULL(6)) {
-        int16 segment = current_segment();
+        segment = current_segment();
         set(kSegment, Int16GetDatum(segment));
-        snprintf(table, sizeof table, "events_%d", segment);
     }
     set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
-    insert_event(outbox_relation(table), values, nulls);
+    insert_event(segment < 0 ? pg::scheduled() : partition(segment), values, nulls);
     wake_at_commit();
     PG_RETURN_DATUM(values[kEventId - 1]);
 }
@@ -234,9 +233,7 @@ static Datum checked_row(FunctionCallInfo fcinfo, bool scheduled)
     TupleDesc desc = RelationGetDescr(trigger->tg_relation);
     Datum values[kEventColumns];
     bool nulls[kEventColumns];
-    if (desc->natts != kEventColumns)
-        elog(ERROR, "%s has %d columns, the library knows %d: ALTER EXTENSION outbox UPDATE", RelationGetRelationName(trigger->tg_relation),
-             desc->natts, kEventColumns);
+    check_columns(trigger->tg_relation);
     heap_deform_tuple(trigger->tg_trigtuple, desc, values, nulls);
 
     // What a restore brings was checked when it was written: a row with another transaction's id or, should that happen to

@@ -116,6 +116,15 @@ inline TransactionId oldest_clog_xid()
 #endif
 }
 
+inline void insert_index_tuples(ResultRelInfo *relation, TupleTableSlot *slot, EState *estate)
+{
+#if PG_VERSION_NUM >= 160000
+    ExecInsertIndexTuples(relation, slot, estate, false, false, nullptr, NIL, false);
+#else
+    ExecInsertIndexTuples(relation, slot, estate, false, false, nullptr, NIL);
+#endif
+}
+
 inline bool owns_database(Oid database)
 {
 #if PG_VERSION_NUM >= 160000

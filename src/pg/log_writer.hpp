@@ -16,6 +16,9 @@ inline constexpr int kEventColumns = 12;
 
 ::Oid outbox_schema();                 // ereports when the extension is not there
 ::Oid outbox_relation(const char *name);
+::Oid partition(int segment);          // of outbox.events
+::Oid scheduled();
+void check_columns(Relation rel);      // ereports when they are not those of the library's version
 
 // The transaction gets its id first and the event its id after: an event of a transaction that had no id when a
 // relay read can only have an id above what the relay has seen (src/README.md, "What is pending").

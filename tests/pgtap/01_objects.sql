@@ -124,7 +124,7 @@ SELECT is_empty(
 SELECT is_empty(
     $$SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
       AND NOT coalesce(p.proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']
-      AND (p.proname NOT IN ('next_id', 'current_segment', 'new_event_id', 'check_event', 'check_scheduled', 'lane_of', 'takes')
+      AND (p.proname NOT IN ('next_id', 'current_segment', 'new_event_id', 'check_event', 'check_scheduled', 'add_event', 'lane_of', 'takes')
            OR p.prosecdef OR p.prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c'))$$,
     'every function pins its search_path, but for those in C that run once per row');
 SELECT is_empty(

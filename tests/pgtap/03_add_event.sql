@@ -81,6 +81,30 @@ SELECT is_empty($$SELECT id FROM outbox.events WHERE created_at NOT BETWEEN now(
 SELECT cmp_ok((SELECT count(DISTINCT created_at) FROM outbox.events WHERE aggregate_id = 'many'), '>', 1::bigint, 'not of the transaction''s begin');
 SELECT is_empty($$SELECT id FROM outbox.events WHERE segment <> (SELECT last_value % 16 FROM outbox.turn)$$, 'segment is the current one');
 
+-- The partition is chosen without a look at its constraint.
+DO $$ BEGIN
+    FOR turn IN 0..33 LOOP
+        PERFORM setval('outbox.turn', turn), outbox.add_event('turning', 'x', turn::text);
+    END LOOP;
+END $$;
+SELECT is((SELECT array_agg(payload::text::int ORDER BY id) FROM outbox.events WHERE aggregate_id = 'turning'), ARRAY(SELECT generate_series(0, 33)),
+          'events of 34 turns of the ring, in their order');
+SELECT is_empty($$SELECT id FROM outbox.events WHERE tableoid <> ('outbox.events_' || segment)::regclass
+                  OR segment <> CASE WHEN aggregate_id = 'turning' THEN payload::text::int % 16 ELSE 0 END$$, 'each is in the segment of its turn, and in that segment''s partition');
+SELECT setval('outbox.turn', 0) \g /dev/null
+
+-- ---- what else the tables' owner asks for -------------------------------------------------------------------------------------
+ALTER TABLE outbox.events ADD CONSTRAINT cheap CHECK (aggregate_id <> 'dear');
+CREATE UNIQUE INDEX ON outbox.events_0 (lower(aggregate_id)) WHERE event_type = 'only';
+SELECT throws_ok($$SELECT outbox.add_event('dear', 'x', '{}')$$, '23514', NULL, 'a CHECK of the owner''s holds');
+SELECT lives_ok($$SELECT outbox.add_event('k', 'only', '{}')$$, 'an index of the owner''s, on an expression, is kept up');
+SELECT throws_ok($$SELECT outbox.add_event('K', 'only', '{}')$$, '23505', NULL, 'so a unique one holds');
+SAVEPOINT wider;
+ALTER TABLE outbox.events ADD COLUMN note text;
+SELECT throws_like($$SELECT outbox.add_event('k', 'x', '{}')$$, '%has 13 columns, the library knows 12%', 'a column of the owner''s is refused');
+ROLLBACK TO wider;
+SELECT lives_ok($$SELECT outbox.add_event('k', 'x', '{}')$$, 'and without it all is as before');
+
 -- ---- large values --------------------------------------------------------------------------------------------------------------
 CREATE TEMP TABLE large AS SELECT repeat('ключ', 100) AS key, '"' || repeat('x', 100000) || '"' AS payload;
 SELECT outbox.add_event(key, 'x', payload) FROM large \g /dev/null
@@ -97,6 +121,18 @@ SELECT is((SELECT n FROM pg_temp.key_locks), 2::bigint, 'with outbox.lock_keys o
 INSERT INTO outbox.events (aggregate_id, event_type) VALUES ('locked 3', 'x'), ('locked', 'x'), (NULL, 'x');
 SELECT is((SELECT n FROM pg_temp.key_locks), 3::bigint, 'also for INSERT');
 SET LOCAL outbox.lock_keys = off;
+
+-- ---- where the tables are is not remembered for too long -----------------------------------------------------------------------
+SAVEPOINT elsewhere;
+ALTER TABLE outbox.events_0 RENAME TO events_zero;
+SELECT throws_ok($$SELECT outbox.add_event('k', 'x', '{}')$$, '42P01', 'outbox.events_0 does not exist', 'a partition that was renamed is not found');
+ROLLBACK TO elsewhere;
+SELECT lives_ok($$SELECT outbox.add_event('k', 'x', '{}')$$, 'and found again under its name');
+SET LOCAL client_min_messages = error;
+DROP EXTENSION outbox CASCADE;
+CREATE EXTENSION outbox;
+SELECT lives_ok($$SELECT outbox.add_event('first', 'x', '{}')$$, 'add_event writes to an extension that is created again');
+SELECT is((SELECT array_agg(aggregate_id) FROM outbox.events), '{first}', 'to its tables');
 
 SELECT * FROM finish();
 ROLLBACK;
