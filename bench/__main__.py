@@ -70,8 +70,11 @@ def main():
         sys.exit(f"bench: {why}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     env.sweep()
+    if (load := os.getloadavg()[0]) > 0.5:
+        say(f"WARNING: this machine is busy (load average {load:.1f}); the figures will be about that")
     modules = {name: m for name, m in MODULES.items() if set(m.FIGURES) & set(chosen.only)}
-    raw = {"machine": report.machine(), "began": time.strftime("%Y-%m-%d %H:%M:%S %z"), "options": asdict(chosen), "librdkafka": librdkafka(), "measured": {}}
+    raw = {"machine": report.machine(), "load": os.getloadavg(), "began": time.strftime("%Y-%m-%d %H:%M:%S %z"), "options": asdict(chosen),
+           "librdkafka": librdkafka(), "measured": {}}
     failures, interrupted = [], False
     try:
         with Stage(chosen) as stage:

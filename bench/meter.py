@@ -13,15 +13,15 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid):
-    """Seconds of CPU that the process has used: of its own thread, and of the others that are there."""
-    seconds = {}
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        seconds[int(stat.parent.name)] = (int(fields[11]) + int(fields[12])) / TICK
-    return seconds.pop(pid, 0.0), sum(seconds.values())
+    """Seconds of CPU that the process has used: its first thread, and the others, those that have ended among them. Nothing when it has gone."""
+    def seconds(stat):
+        fields = Path(stat).read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+    try:
+        first = seconds(f"/proc/{pid}/task/{pid}/stat")
+        return first, max(seconds(f"/proc/{pid}/stat") - first, 0.0)
+    except (OSError, IndexError):
+        return 0.0, 0.0
 
 
 def run_time(pid):
