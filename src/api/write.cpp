@@ -1,6 +1,7 @@
 // Writing events: outbox.add_event in its twelve signatures, and the trigger that gives a plain INSERT the same checks.
 // PostgreSQL regime; core's checks are reached through a boundary.
 #include <cstring>
+#include <memory>
 
 #include "core/checks.hpp"
 #include "core/glob.hpp"
@@ -322,9 +323,21 @@ PGDLLEXPORT Datum outbox_takes(PG_FUNCTION_ARGS)
     std::string_view aggregate_type = utf8(PG_ARGISNULL(1) ? nullptr : PG_GETARG_TEXT_PP(1));
     std::string_view event_type = utf8(PG_GETARG_TEXT_PP(2));
     bool takes = pg::boundary([&] {
-        core::EventFilter filter;
-        std::string error, hint;
-        return filter.parse(globs, error, hint) && filter.matches(aggregate_type, event_type);
+        // A query asks with one filter for all its rows.
+        static struct Kept {
+            std::string globs;
+            core::EventFilter filter;
+            bool valid;
+        } *kept;
+        if (kept == nullptr || kept->globs != globs) {
+            auto next = std::make_unique<Kept>();
+            std::string error, hint;
+            next->globs = globs;
+            next->valid = next->filter.parse(next->globs, error, hint);
+            delete kept;
+            kept = next.release();
+        }
+        return kept->valid && kept->filter.matches(aggregate_type, event_type);
     });
     PG_RETURN_BOOL(takes);
 }
