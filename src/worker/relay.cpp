@@ -142,10 +142,11 @@ void Relay::read()
 }
 
 // While a full batch is on its way the next one is read, and not sent: one batch at a time is in flight. What goes wrong here is no
-// reason to send this batch again: the next pass reads by itself, and will say what is wrong.
+// reason to send this batch again: the next pass reads by itself, and will say what is wrong. Not where a batch is as large as its
+// memory may be: two of them would be, and reading is the least part of sending large events.
 void Relay::read_ahead()
 {
-    if (!batch_->more)
+    if (!batch_->more || batch_->events.size() < limits().events)
         return;
     try {
         pg::Subtransaction part;
