@@ -10,7 +10,7 @@ from ..stage import Failed, in_rounds
 
 FIGURES = ("P6",)
 SMALL = 100_000
-IDLE = 5  # seconds
+IDLE = 10  # seconds
 POLL = 0.01
 
 
