@@ -29,7 +29,7 @@ public:
     bool close();  // false: a thread of librdkafka's is still there
 
 private:
-    enum class Next { again, wait, end };
+    enum class Next { again, gather, wait, end };
 
     enum class Load { done, busy, gone };
     Load load();

@@ -20,6 +20,8 @@ constexpr milliseconds kCloseLimit{250};
 seconds between_housekeepings() { return seconds(std::clamp(settings::retention_s / 100, 5, 60)); }
 constexpr milliseconds kLookAtScheduled{60'000};   // a writer's wake-up makes it sooner
 constexpr std::int64_t kScheduledBatch = 1'000;
+// Between two batches of a relay that follows busy writers. Each batch is a commit of ours, and a request and its answer for the broker.
+constexpr milliseconds kGather{5};
 
 // The sink's options, the lane and its progress, as they are now.
 Relay::Load Relay::load()
@@ -193,9 +195,11 @@ void Relay::awake()
 
 void Relay::sleep(Next next)
 {
-    if (next == Next::again || state_ != State::idle)
+    if (next != Next::wait || state_ != State::idle)
         awake();
-    if (next == Next::again)
+    if (next == Next::gather)
+        pg::wait(pg::Wait::idle, -1, kGather.count());  // writers wake nobody who is not asleep
+    if (next == Next::again || next == Next::gather)
         return;
     bool backing_off = Clock::now() < back_off_until_;
     Clock::time_point until = Clock::now() + milliseconds(settings::poll_interval_ms);
