@@ -80,7 +80,7 @@ struct Log::Reading {
     std::size_t bytes = 0;     // of our events
     std::size_t looked_at = 0, looked_at_bytes = 0;  // rows, ours or not: a transaction must not walk through a whole backlog
     std::int64_t last_id = 0;  // of the rows looked at
-    bool older;                // they are read under a newer snapshot than the batch's
+    bool older = false;        // they are read under a newer snapshot than the batch's
     bool beyond_cap = false;
 
     bool full() const { return batch.events.size() >= limits.events || bytes >= limits.bytes || looked_at_bytes >= 2 * limits.bytes; }
