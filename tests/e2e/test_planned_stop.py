@@ -9,7 +9,7 @@ import pytest
 from harness import checker, env
 from harness.factor import scaled
 from harness.wait import eventually
-from harness.workload import GONE, Session, make_sink, meanwhile, nothing_pending, relays
+from harness.workload import GONE, Session, drops_another, make_sink, meanwhile, nothing_pending, relays
 
 LONGEST = 3.0
 WRITE = """
@@ -164,6 +164,7 @@ def test_where_acknowledgements_are_swallowed_repeats_stay_within_the_batch(db, 
     mock.cmd("push_error_rtts 1 Produce 0:0")
     write(db, 5 * batch)
     eventually(lambda: mock.cmd("errors_left 1 Produce") == "0", 20, "the broker has a request")
+    drops_another(db.pg)
     short_stop(db.pg, lambda: mock.cmd("rtt -1 0"))
     each_once(db, mock, "t", repeats=batch)
 
@@ -179,6 +180,7 @@ def test_the_stop_is_short_while_connections_are_refused(db, mock, known):
     mock.kill()
     write(db, 1000)
     eventually(lambda: lag(db)[0] == ("backing_off" if known else "running"), 20, "the relay notices")
+    drops_another(db.pg)
     short_stop(db.pg)
 
 
@@ -191,6 +193,7 @@ def test_the_stop_is_short_while_the_broker_is_frozen(db, kafka, topic, known):
     kafka.freeze()
     write(db, 1000)
     eventually(lambda: lag(db)[0] == ("backing_off" if known else "running"), 20, "the relay notices")
+    drops_another(db.pg)
     short_stop(db.pg, kafka.resume)
     each_once(db, kafka, topic, repeats=1000)
 
@@ -201,6 +204,7 @@ def test_the_stop_is_short_while_somebody_listens_and_never_answers(db):
                    OPTIONS (bootstrap_servers '127.0.0.1:{silent.getsockname()[1]}', topic 't')""")
         write(db, 1000)
         eventually(lambda: lag(db)[0] == "running", 20, "a batch is under way")
+        drops_another(db.pg)
         short_stop(db.pg)
 
 
@@ -227,6 +231,7 @@ def test_the_stop_is_short_while_the_name_server_does_not_answer(make_pg, known)
         eventually(lambda: pg.value("SELECT state FROM outbox.lag") == ("backing_off" if known else "running"), 20, "the relay notices")
         resolver.settimeout(10)
         assert b"example" in resolver.recv(512), "no name was looked up"
+        drops_another(pg)
         short_stop(pg, outer=outer)
 
 

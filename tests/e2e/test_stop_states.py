@@ -1,11 +1,11 @@
-"""A fast stop takes less than three seconds whatever a relay is at. Where the broker does not answer: test_planned_stop.py."""
+"""A fast stop takes less than three seconds whatever a relay is at, and DROP DATABASE of another database less than five. Where the broker does not answer: test_planned_stop.py."""
 import contextlib
 import time
 
 import pytest
 from harness.factor import scaled
 from harness.wait import eventually
-from harness.workload import GONE, make_sink, nothing_pending, relays
+from harness.workload import GONE, drops_another, make_sink, nothing_pending, relays
 
 LONGEST = 3.0
 PG_CONF = {"max_wal_size": "4GB"}
@@ -31,6 +31,7 @@ def test_while_relays_start(db, kafka, topic, rng):
     write(db, 100)
     for _ in range(scaled(2)):
         stops_fast(db.pg, rng.random() * 0.3, checkpoint=False)  # after a start, since the last one
+    drops_another(db.pg)
     nothing_pending(db)
 
 
@@ -38,18 +39,22 @@ def test_while_relays_have_nothing_to_do(db, kafka, topic, rng):
     make_sink(db, kafka, topic)
     for _ in range(scaled(1)):
         eventually(lambda: db.value("SELECT state FROM outbox.lag") == "idle", 20, "an idle relay")
+        drops_another(db.pg)
         stops_fast(db.pg, rng.random())
 
 
 def test_while_relays_read_produce_and_record(db, kafka, topic, rng):
     """A backlog that takes a while; the moment is by chance."""
     make_sink(db, kafka, topic, lanes=2)
-    for _ in range(scaled(3)):
+    for number in range(scaled(3) + 1):
         write(db, 100_000)
         eventually(lambda: db.value("SELECT state FROM outbox.lag") == "running", 20, "relays at work", interval=0.005)
+        if number == 0:
+            drops_another(db.pg)
+            continue
         stops_fast(db.pg, rng.random() * 0.3)
     nothing_pending(db)
-    assert sum(kafka.end_offsets(topic).values()) == scaled(3) * 100_000, "a planned stop repeats nothing"
+    assert sum(kafka.end_offsets(topic).values()) == (scaled(3) + 1) * 100_000, "a planned stop repeats nothing"
 
 
 @pytest.mark.parametrize("table", ["events", "progress", "lanes"])
@@ -64,6 +69,7 @@ def test_while_somebody_holds_a_lock_that_the_relay_needs(db, kafka, topic, tabl
             if table != "events":
                 write(db, 100)
             eventually(lambda: db.pg.backends("pid = %s AND wait_event_type = 'Lock'", [pid]), 20, "it waits for the lock")
+            drops_another(db.pg)
             stops_fast(db.pg, checkpoint=False)
     nothing_pending(db)
 
@@ -97,6 +103,7 @@ def test_while_parked_events_are_sent(db, mock, rng):
     for _ in range(scaled(2)):
         eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE next_attempt_at < clock_timestamp() + interval '0.2 s'") > 0,
                    60, "one is due")
+        drops_another(db.pg)
         stops_fast(db.pg, rng.random())
     mock.cmd("topic_error stuck 0")
     db.sql("SELECT outbox.redrive('kafka', event_id) FROM outbox.parked WHERE reason = 'retry'")
@@ -109,4 +116,5 @@ def test_while_no_worker_slot_is_free(make_pg, kafka, topic):
     make_sink(pg, kafka, topic)
     for _ in range(scaled(1)):
         eventually(lambda: pg.value("SELECT state FROM outbox.lag") == "no_worker", 20, "it is known")
+        drops_another(pg)
         stops_fast(pg)

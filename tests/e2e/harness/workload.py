@@ -95,6 +95,15 @@ class Threads:
             raise self.errors[0]
 
 
+def drops_another(pg):
+    """DROP DATABASE of one that has nothing to do with us waits for every process of the server to answer, so for relays too."""
+    pg.sql("CREATE DATABASE another")
+    begin = time.monotonic()
+    pg.sql("DROP DATABASE another")
+    took = time.monotonic() - begin
+    assert took < 5, f"DROP DATABASE of another database took {took:.1f} s"
+
+
 @contextlib.contextmanager
 def meanwhile(body):
     """body(over) in a thread, for as long as the block runs: it comes to its end once the event `over` is set."""
