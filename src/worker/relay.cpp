@@ -23,7 +23,7 @@ constexpr milliseconds kStopGrace{2000};
 constexpr std::chrono::minutes kFullLook{10};      // the safety net: the predicate in full, once in a while
 constexpr seconds kLazyRecord{10};                 // a lane with nothing for it still moves its recorded position
 constexpr std::int64_t kLazyEvents = 50'000;
-constexpr std::size_t kCrowd = 16;                 // so many came during the pass before: there are writers whom many small batches would brake
+constexpr std::size_t kCrowd = 16;                 // so many came during one pass: busy writers, whom many small batches would brake
 constexpr std::int64_t kThinEvery = 1'000;         // batches
 
 void Relay::run()
@@ -128,9 +128,9 @@ Relay::Next Relay::publish_pass()
         outage(publisher_->error());
     else
         backoff_.reset();
-    if (result == Publisher::Result::complete && !batch.more && batch.events.size() >= kCrowd)
-        return Next::gather;
-    return result == Publisher::Result::complete || result == Publisher::Result::partly ? Next::again : Next::wait;
+    if (result == Publisher::Result::outage || result == Publisher::Result::stopped)
+        return Next::wait;
+    return !batch.more && batch.events.size() >= kCrowd ? Next::gather : Next::again;
 }
 
 // What is pending, unless that was read already.

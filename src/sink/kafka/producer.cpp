@@ -1,5 +1,6 @@
-// The Kafka sink: one idempotent, gapless producer (but where SinkOptions::alone asks for another). Delivery reports, errors and log lines come as events on
-// librdkafka's main queue and are taken by collect() on the relay's thread; nothing of ours runs on librdkafka's.
+// The Kafka sink: one producer, idempotent and gapless but where SinkOptions::alone asks for another. Delivery reports, errors
+// and log lines come as events on librdkafka's main queue and are taken by collect() on the relay's thread; nothing of ours
+// runs on librdkafka's.
 #include <librdkafka/rdkafka.h>
 
 #include <algorithm>
