@@ -16,6 +16,7 @@ from harness import kafka as kafka_module  # noqa: E402
 from harness.kafka import Kafka  # noqa: E402
 from harness.mock import Mock  # noqa: E402
 from harness.postgres import Database, Postgres  # noqa: E402
+from harness.webhooks import Authority, Webhooks  # noqa: E402
 
 LONG = bool(os.environ.get("OUTBOX_LONG"))
 VERSIONS = sorted({15, 17, 18, env.default_version()})
@@ -201,6 +202,31 @@ def mock():
         m.start()
         _watch("mock", m)
         yield m
+
+
+@pytest.fixture
+def make_hooks():
+    """make_hooks(secrets, tls=..., http2=..., host=...) gives a web server of the test's own that listens."""
+    made = []
+
+    def make(*args, **kw):
+        made.append(Webhooks(*args, **kw))
+        return made[-1].start()
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def hooks(make_hooks):
+    """A web server that verifies what comes."""
+    return make_hooks()
+
+
+@pytest.fixture(scope="session")
+def authority():
+    """Issues certificates."""
+    return Authority()
 
 
 # ---- chance ------------------------------------------------------------------------------------------------------------------

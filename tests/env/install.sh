@@ -25,10 +25,14 @@ if [ -z "$pg" ]; then
     [ -n "$pg" ] || die "which PostgreSQL does this system have? (made for Debian 12 and 13)"
 fi
 
+# OUTBOX_NO_KAFKA: for what needs no broker.
+kafka=(kcat default-jre-headless maven)
+[ -z "${OUTBOX_NO_KAFKA:-}" ] || kafka=()
+
 missing=()
 # The clang and llvm that the bitcode wants come with postgresql-server-dev; clang and libclang-rt-dev are for the fuzzers.
 for p in g++ make cmake ccache git pkg-config "postgresql-$pg" "postgresql-server-dev-$pg" "postgresql-$pg-pgtap" librdkafka-dev \
-         libcurl4-openssl-dev libgtest-dev clang libclang-rt-dev kcat python3-venv default-jre-headless maven debootstrap debian-archive-keyring \
+         libcurl4-openssl-dev libgtest-dev clang libclang-rt-dev python3-venv "${kafka[@]}" debootstrap debian-archive-keyring \
          util-linux ca-certificates; do
     installed "$p" || missing+=("$p")
 done
@@ -51,17 +55,18 @@ if is_root && ! id -u "$TEST_USER" >/dev/null 2>&1; then
 fi
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
-# A virtual environment knows its own path, so it is marked complete at its end instead of being renamed.
+# Marked with what it holds when that is complete. What changes is installed in place, since tests may be running from it.
 venv=$OUTBOX_ENV/venv
-key=$( (cat "$REPO/tests/requirements.txt"; python3 -V) | sha256sum | cut -c1-16)
-if [ "$(cat "$venv/.outbox-ready" 2>/dev/null)" != "$key" ]; then
+holds=$(python3 -V; cat "$REPO/tests/requirements.txt")
+if [ "$(cat "$venv/.holds" 2>/dev/null)" != "$holds" ]; then
     say "making the virtual environment"
-    rm -rf "$venv"
+    [ "$("$venv/bin/python" -V 2>/dev/null)" = "$(python3 -V)" ] || rm -rf "$venv"
     python3 -m venv "$venv"
     "$venv/bin/pip" -q install --disable-pip-version-check --only-binary :all: -r "$REPO/tests/requirements.txt"
-    echo "$key" >"$venv/.outbox-ready"
+    echo "$holds" >"$venv/.holds"
 fi
 
+[ -z "${OUTBOX_NO_KAFKA:-}" ] || exit 0
 # ---- Kafka -----------------------------------------------------------------------------------------------------------
 # kafka/ is a link to the set of jars that tests/env/pom.xml asks for.
 key=$(cat "$REPO/tests/env/pom.xml" "$REPO/tests/env/log4j2.properties" | sha256sum | cut -c1-16)
