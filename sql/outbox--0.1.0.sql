@@ -449,8 +449,9 @@ COMMENT ON FUNCTION outbox.foreign_home(text) IS 'Why a sink with this option `h
 
 -- Counts what is pending for a sink, late events and new ones, in one pass for all its lanes. The settings pin the shape
 -- of its plan: by the primary key from the lowest position on, and the late ones by their transaction. No event of a
--- transaction from next_xid on can be late.
-CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_at timestamptz)
+-- transaction from next_xid on can be late. Of a long backlog the first two million ids are counted and the rest is taken to be
+-- like them, unless the sink takes none of these: who asks every few seconds must not scan ten million.
+CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_at timestamptz, OUT estimated boolean)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
     AS $$
@@ -458,18 +459,29 @@ CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_a
         SELECT p.*, v.events FROM outbox.lane_progress p JOIN outbox.servers v ON v.name = p.sink WHERE p.sink_id = $1),
     sink AS MATERIALIZED (
         SELECT min(l."position") AS lowest, max(l."position") AS highest, max(l.lanes) AS lanes, max(l.events) AS events,
-               array_agg(l."position" ORDER BY l.lane) AS positions, max(l.lanes) = 1 AND max(l.events) = '*' AS takes_all
+               array_agg(l."position" ORDER BY l.lane) AS positions, max(l.lanes) = 1 AND max(l.events) = '*' AS takes_all,
+               min(l."position") + 2000000 AS counted_to, (SELECT max(n.id) FROM outbox.events n) AS last
         FROM lane l HAVING count(*) > 0),
     -- One lane that takes everything: the index alone can be enough, and the oldest event is the first.
     plain AS (
-        SELECT (SELECT count(*) FROM outbox.events n WHERE n.id > s.lowest) AS pending,
+        SELECT (SELECT count(*) FROM outbox.events n WHERE n.id > s.lowest AND n.id <= s.counted_to) AS pending,
                (SELECT n.created_at FROM outbox.events n WHERE n.id > s.lowest ORDER BY n.id LIMIT 1) AS oldest_at
         FROM sink s WHERE s.takes_all),
     chosen AS (
         SELECT count(*) AS pending, min(n.created_at) AS oldest_at FROM sink s, outbox.events n
-        WHERE NOT s.takes_all AND n.id > s.lowest
+        WHERE NOT s.takes_all AND n.id > s.lowest AND n.id <= s.counted_to
           AND (s.lanes = 1 OR n.id > s.highest OR n.id > s.positions[1 + outbox.lane_of(n.aggregate_id, n.id, s.lanes)])
           AND (s.events = '*' OR outbox.takes(s.events, n.aggregate_type, n.event_type))),
+    counted AS MATERIALIZED (
+        SELECT sum(e.pending) AS pending, min(e.oldest_at) AS oldest_at FROM (SELECT * FROM plain UNION ALL SELECT * FROM chosen) e),
+    rest AS (
+        SELECT count(*) AS pending, min(n.created_at) AS oldest_at FROM sink s, outbox.events n
+        WHERE (SELECT c.pending FROM counted c) = 0 AND n.id > s.counted_to
+          AND (s.lanes = 1 OR n.id > s.highest OR n.id > s.positions[1 + outbox.lane_of(n.aggregate_id, n.id, s.lanes)])
+          AND (s.events = '*' OR outbox.takes(s.events, n.aggregate_type, n.event_type))),
+    guess AS (
+        SELECT c.pending * (s.last - s.lowest) / (s.counted_to - s.lowest) AS pending, NULL::timestamptz AS oldest_at
+        FROM sink s, counted c WHERE c.pending > 0 AND s.last > s.counted_to),
     late AS (
         SELECT count(*) AS pending, min(o.created_at) AS oldest_at FROM lane l, outbox.events o
         WHERE o.xid >= pg_snapshot_xmin(l.seen) AND o.xid < l.next_xid AND o.id <= l."position" AND o.id > l.floor
@@ -477,10 +489,13 @@ CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_a
           AND NOT coalesce(o.id <= l.late_position AND pg_visible_in_snapshot(o.xid, l.late_seen), false)
           AND (l.lanes = 1 OR outbox.lane_of(o.aggregate_id, o.id, l.lanes) = l.lane)
           AND (l.events = '*' OR outbox.takes(l.events, o.aggregate_type, o.event_type)))
-    SELECT coalesce(sum(e.pending), 0)::bigint, min(e.oldest_at)
-    FROM (SELECT * FROM plain UNION ALL SELECT * FROM chosen UNION ALL SELECT * FROM late) e
+    SELECT coalesce(sum(e.pending) FILTER (WHERE e.part <> 'counted' OR NOT g.estimated), 0)::bigint, min(e.oldest_at), g.estimated
+    FROM (SELECT 'counted' AS part, * FROM counted UNION ALL SELECT 'rest', * FROM rest UNION ALL SELECT 'guess', * FROM guess
+          UNION ALL SELECT 'late', * FROM late) e,
+         (SELECT EXISTS (SELECT FROM guess) AS estimated) g
+    GROUP BY g.estimated
     $$;
-COMMENT ON FUNCTION outbox.backlog(integer) IS 'How many events are pending for a sink, and when the oldest was written';
+COMMENT ON FUNCTION outbox.backlog(integer) IS 'How many events are pending for a sink (estimated when these are millions), and when the oldest was written';
 
 -- A relay that is not there yet is starting; if it does not come within half a minute there is none for it.
 CREATE VIEW outbox.relays AS
@@ -519,7 +534,8 @@ SELECT v.name AS sink,
        greatest(coalesce(pg_catalog.clock_timestamp() - k.oldest_at, interval '0'), interval '0') AS oldest_parked_age,
        k.dead,
        coalesce(s.halted, outbox.foreign_home(v.home), r.last_error) AS last_error,
-       CASE WHEN coalesce(s.halted, outbox.foreign_home(v.home)) IS NULL THEN r.last_error_at END AS last_error_at
+       CASE WHEN coalesce(s.halted, outbox.foreign_home(v.home)) IS NULL THEN r.last_error_at END AS last_error_at,
+       coalesce(b.estimated, false) AS pending_estimated
 FROM outbox.servers v
 LEFT JOIN outbox.sinks s ON s.name = v.name AND s.dropped_at IS NULL
 CROSS JOIN outbox.worker_state() w

@@ -26,7 +26,7 @@ SELECT set_eq(
     ('pending', 'v', 'sink text, lane integer, id bigint, xid xid8, event_id uuid, aggregate_type text, aggregate_id text, event_type text, payload json, payload_bytes bytea, headers jsonb, topic text, created_at timestamp with time zone'),
     ('parked', 'v', 'sink text, id bigint, event_id uuid, aggregate_id text, topic text, reason text, attempts integer, next_attempt_at timestamp with time zone, last_error text, parked_at timestamp with time zone, aggregate_type text, event_type text, payload json, payload_bytes bytea, headers jsonb, created_at timestamp with time zone'),
     ('relays', 'v', 'sink text, lane integer, pid integer, state text, "position" bigint, published bigint, last_error text, last_error_at timestamp with time zone, last_published_at timestamp with time zone'),
-    ('lag', 'v', 'sink text, state text, pending bigint, oldest_pending_age interval, parked bigint, oldest_parked_age interval, dead bigint, last_error text, last_error_at timestamp with time zone'),
+    ('lag', 'v', 'sink text, state text, pending bigint, oldest_pending_age interval, parked bigint, oldest_parked_age interval, dead bigint, last_error text, last_error_at timestamp with time zone, pending_estimated boolean'),
     ('health', 'v', '"check" text, ok boolean, detail text, hint text')$$,
     'tables and views, their columns and types');
 
@@ -60,7 +60,7 @@ SELECT set_eq(
     ('live_relays', 'OUT sink_id integer, OUT lane integer, OUT pid integer, OUT state text, OUT "position" bigint, OUT published bigint, OUT last_error text, OUT last_error_at timestamp with time zone, OUT last_published_at timestamp with time zone, OUT last_beat_at timestamp with time zone', 'SETOF record'),
     ('worker_state', 'OUT preloaded boolean, OUT launcher_pid integer, OUT no_worker_slot boolean, OUT publishing boolean, OUT home text, OUT library_version text', 'record'),
     ('foreign_home', 'home text', 'text'),
-    ('backlog', 'sink_id integer, OUT pending bigint, OUT oldest_at timestamp with time zone', 'record'),
+    ('backlog', 'sink_id integer, OUT pending bigint, OUT oldest_at timestamp with time zone, OUT estimated boolean', 'record'),
     ('status', 'event_id uuid, OUT sink text, OUT id bigint, OUT state text, OUT detail text, OUT published_after timestamp with time zone, OUT published_before timestamp with time zone', 'SETOF record'),
     ('find_event', 'event_id uuid', 'SETOF outbox.events'),
     ('wake', '', 'void'),
