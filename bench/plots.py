@@ -97,7 +97,7 @@ def draw(out, measured):
             continue
         title, figure = plot(measured[name])
         if figure is not None:
-            figure.savefig(out / f"{title}.svg", metadata={"Date": None})
+            figure.savefig(out / f"{title}.svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
             pyplot.close(figure)
             files.append(f"{title}.svg")
     return files
