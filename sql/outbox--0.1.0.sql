@@ -339,6 +339,86 @@ CREATE FUNCTION outbox.takes(events text, aggregate_type text, event_type text) 
 COMMENT ON FUNCTION outbox.takes(text, text, text) IS 'Whether a sink''s option `events` takes an event';
 
 -- =====================================================================================================================
+-- Capture: an event for each row changed
+-- =====================================================================================================================
+
+-- Runs with the rights of whoever changes the row (src/api/capture.cpp), once per row.
+CREATE FUNCTION outbox.capture_row() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_capture_row';
+COMMENT ON FUNCTION outbox.capture_row() IS 'The trigger that outbox.capture makes: adds an event for a changed row';
+
+CREATE FUNCTION outbox.check_types(aggregate_type text, event_type text) RETURNS void
+    LANGUAGE c STABLE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_check_types';
+COMMENT ON FUNCTION outbox.check_types(text, text) IS 'An error for what no event may have as its types';
+
+-- With the caller's rights: CREATE TRIGGER asks for TRIGGER on the table and EXECUTE on outbox.capture_row. The trigger is the
+-- table's: a dump has it, and DROP TABLE takes it along. What it captures stands in its arguments, by name, as a dump needs it.
+-- Its name comes before those of most other triggers: what they do to further rows is told after what they were called for.
+CREATE FUNCTION outbox.capture("table" regclass, aggregate_type text, key text, inserted text DEFAULT 'inserted',
+        updated text DEFAULT 'updated', deleted text DEFAULT 'deleted', columns text[] DEFAULT NULL) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    wanted text;
+    types text[] := ARRAY[inserted, updated, deleted];
+    arguments text;
+BEGIN
+    IF "table" IS NULL OR key IS NULL THEN
+        RAISE EXCEPTION 'table and key must be given' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF (SELECT c.relnamespace = 'outbox'::regnamespace FROM pg_class c WHERE c.oid = "table") THEN
+        RAISE EXCEPTION 'tables of outbox cannot be captured' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF array_remove(types, NULL) = '{}' OR columns = '{}' THEN
+        RAISE EXCEPTION 'nothing is left to capture' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'NULL for an event type leaves that operation out, NULL for columns takes all.';
+    END IF;
+    FOREACH wanted IN ARRAY array_remove(types, NULL) LOOP
+        PERFORM outbox.check_types(capture.aggregate_type, wanted);
+    END LOOP;
+    FOREACH wanted IN ARRAY key || coalesce(columns, '{}') LOOP
+        PERFORM FROM pg_attribute a
+            WHERE a.attrelid = "table" AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = wanted AND a.attgenerated <> 'v';
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'table % has no column "%" that can be captured', "table", wanted USING ERRCODE = 'undefined_column';
+        END IF;
+    END LOOP;
+    IF (SELECT count(DISTINCT c) < count(*) FROM unnest(columns) c) THEN
+        RAISE EXCEPTION 'a column is named twice' USING ERRCODE = 'duplicate_column';
+    END IF;
+    -- An empty argument: none.
+    SELECT string_agg(format('%L', coalesce(a, '')), ', ' ORDER BY n) INTO arguments
+        FROM unnest(ARRAY[aggregate_type, key] || types || columns) WITH ORDINALITY x(a, n);
+    -- An UPDATE of the key is a deletion and an insertion.
+    EXECUTE format('CREATE OR REPLACE TRIGGER _outbox_capture AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION outbox.capture_row(%s)',
+        concat_ws(' OR ', CASE WHEN inserted IS NOT NULL THEN 'INSERT' END, 'UPDATE', CASE WHEN deleted IS NOT NULL THEN 'DELETE' END),
+        "table", arguments);
+END $$;
+COMMENT ON FUNCTION outbox.capture(regclass, text, text, text, text, text, text[]) IS
+    'From now on each row changed in the table adds an event, in the transaction of the change; called again it replaces what it made';
+
+CREATE FUNCTION outbox.uncapture("table" regclass) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $$
+BEGIN
+    EXECUTE format('DROP TRIGGER _outbox_capture ON %s', "table");
+END $$;
+COMMENT ON FUNCTION outbox.uncapture(regclass) IS 'Takes away what outbox.capture made; the table''s owner may';
+
+CREATE VIEW outbox.captures AS
+SELECT t.tgrelid::regclass AS "table", nullif(x.a[1], '') AS aggregate_type, x.a[2] AS key, nullif(x.a[3], '') AS inserted,
+       nullif(x.a[4], '') AS updated, nullif(x.a[5], '') AS deleted, nullif(x.a[6:], '{}') AS columns,
+       CASE t.tgenabled WHEN 'O' THEN 'on' WHEN 'A' THEN 'always' WHEN 'R' THEN 'on replicas' ELSE 'off' END AS enabled
+FROM pg_catalog.pg_trigger t
+CROSS JOIN LATERAL (
+    -- The arguments lie one behind the other, each with a zero byte at its end.
+    SELECT pg_catalog.array_agg(pg_catalog.convert_from(pg_catalog.decode(m.m[1], 'hex'), pg_catalog.getdatabaseencoding()) COLLATE pg_catalog."default"
+                                ORDER BY m.n) AS a
+    FROM pg_catalog.regexp_matches(pg_catalog.encode(t.tgargs, 'hex'), '((?:(?!00)[0-9a-f]{2})*)00', 'g') WITH ORDINALITY m(m, n)) x
+WHERE t.tgfoid = 'outbox.capture_row'::regproc AND t.tgparentid = 0;
+COMMENT ON VIEW outbox.captures IS 'The tables that outbox.capture captures';
+
+-- =====================================================================================================================
 -- Sinks
 -- =====================================================================================================================
 
@@ -885,7 +965,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA outbox TO %I', grant_writer.role);
     FOR signature IN SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
             -- An INSERT evaluates the columns' defaults with the writer's rights.
-            AND p.proname IN ('add_event', 'next_id', 'current_segment', 'new_event_id') LOOP
+            AND p.proname IN ('add_event', 'next_id', 'current_segment', 'new_event_id', 'capture', 'uncapture', 'capture_row', 'check_types') LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', signature, grant_writer.role);
     END LOOP;
     EXECUTE format('GRANT INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic),'
@@ -907,7 +987,7 @@ BEGIN
         RAISE EXCEPTION 'role "%" does not exist', grant_monitor.role USING ERRCODE = 'undefined_object';
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA outbox TO %I', grant_monitor.role);
-    FOREACH object IN ARRAY ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'health'] LOOP
+    FOREACH object IN ARRAY ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'health', 'captures'] LOOP
         EXECUTE format('GRANT SELECT ON outbox.%I TO %I', object, grant_monitor.role);
     END LOOP;
     FOR object IN SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace

@@ -1,8 +1,11 @@
 // Writing events: outbox.add_event in its twelve signatures, and the trigger that gives a plain INSERT the same checks.
 // PostgreSQL regime; core's checks are reached through a boundary.
+#include "api/write.hpp"
+
 #include <cstring>
 #include <memory>
 
+#include "api/trace.hpp"
 #include "core/checks.hpp"
 #include "core/glob.hpp"
 #include "core/keyhash.hpp"
@@ -47,46 +50,6 @@ text *convertible(text *t, const char *argument)
         }
     });
     return t;
-}
-
-// Checks the event alone, never the sinks; raises an error that names the argument.
-void check(const Datum *values, const bool *nulls)
-{
-    using namespace pg;
-    bool convert = GetDatabaseEncoding() != PG_UTF8;
-    auto column = [&](EventColumn c, const char *argument) {
-        text *t = text_or_null(values[c - 1], nulls[c - 1]);
-        return utf8(convert && t != nullptr ? convertible(t, argument) : t);
-    };
-    core::Event event;
-    event.aggregate_type = column(kAggregateType, "aggregate_type");
-    event.aggregate_id = column(kAggregateId, "aggregate_id");
-    event.event_type = column(kEventType, "event_type");
-    event.topic = column(kTopic, "topic");
-    if (convert)
-        (void) column(kPayload, "payload");
-    // The payload's content is not looked at: its size is enough, and a toasted one is not fetched.
-    if (!nulls[kPayload - 1])
-        event.payload = core::Bytes("", toast_raw_datum_size(values[kPayload - 1]) - VARHDRSZ);
-    else if (!nulls[kPayloadBytes - 1])
-        event.payload = core::Bytes("", toast_raw_datum_size(values[kPayloadBytes - 1]) - VARHDRSZ);
-    if (!nulls[kHeaders - 1]) {
-        Jsonb *jsonb = DatumGetJsonbP(values[kHeaders - 1]);
-        char *headers = JsonbToCString(nullptr, &jsonb->root, VARSIZE(jsonb));
-        text *t = cstring_to_text(headers);
-        event.headers = utf8(convert ? convertible(t, "headers") : t);
-    }
-    std::size_t limit = static_cast<std::size_t>(settings::max_event_size);
-    pg::boundary([&] {
-        std::optional<core::Problem> problem = core::check_event(event, limit);
-        if (!problem)
-            return;
-        Error error;
-        error.sqlstate = sqlstate(problem->sqlstate.data());
-        error.message = problem->message;
-        error.hint = problem->hint;
-        throw error;
-    });
 }
 
 // text must be JSON and is kept byte for byte.
@@ -168,6 +131,75 @@ Datum key_text(::Oid type, Datum value)
 
 }  // namespace
 
+void outbox::check_event(const Datum *values, const bool *nulls)
+{
+    using namespace pg;
+    bool convert = GetDatabaseEncoding() != PG_UTF8;
+    auto column = [&](EventColumn c, const char *argument) {
+        text *t = text_or_null(values[c - 1], nulls[c - 1]);
+        return utf8(convert && t != nullptr ? convertible(t, argument) : t);
+    };
+    core::Event event;
+    event.aggregate_type = column(kAggregateType, "aggregate_type");
+    event.aggregate_id = column(kAggregateId, "aggregate_id");
+    event.event_type = column(kEventType, "event_type");
+    event.topic = column(kTopic, "topic");
+    if (convert)
+        (void) column(kPayload, "payload");
+    // The payload's content is not looked at: its size is enough, and a toasted one is not fetched.
+    if (!nulls[kPayload - 1])
+        event.payload = core::Bytes("", toast_raw_datum_size(values[kPayload - 1]) - VARHDRSZ);
+    else if (!nulls[kPayloadBytes - 1])
+        event.payload = core::Bytes("", toast_raw_datum_size(values[kPayloadBytes - 1]) - VARHDRSZ);
+    if (!nulls[kHeaders - 1]) {
+        Jsonb *jsonb = DatumGetJsonbP(values[kHeaders - 1]);
+        char *headers = JsonbToCString(nullptr, &jsonb->root, VARSIZE(jsonb));
+        text *t = cstring_to_text(headers);
+        event.headers = utf8(convert ? convertible(t, "headers") : t);
+    }
+    std::size_t limit = static_cast<std::size_t>(settings::max_event_size);
+    pg::boundary([&] {
+        std::optional<core::Problem> problem = core::check_event(event, limit);
+        if (!problem)
+            return;
+        Error error;
+        error.sqlstate = sqlstate(problem->sqlstate.data());
+        error.message = problem->message;
+        error.hint = problem->hint;
+        throw error;
+    });
+}
+
+Datum outbox::write_event(Datum *values, bool *nulls)
+{
+    using namespace pg;
+    auto set = [&](EventColumn column, Datum value) {
+        values[column - 1] = value;
+        nulls[column - 1] = false;
+    };
+    bool scheduled = !nulls[kDeliverAt - 1];
+    if (traced())
+        set(kHeaders, with_trace(values[kHeaders - 1], nulls[kHeaders - 1]));
+    check_event(values, nulls);
+    if (nulls[kEventId - 1])
+        set(kEventId, new_event_id());
+    if (scheduled)
+        (void) checked_time(DatumGetTimestampTz(values[kDeliverAt - 1]));
+    else if (settings::lock_keys && !nulls[kAggregateId - 1])
+        lock_key(DatumGetTextPP(values[kAggregateId - 1]));
+    set(kId, Int64GetDatum(draw_id()));
+    set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    int16 segment = -1;
+    if (!scheduled) {
+        segment = current_segment();
+        set(kSegment, Int16GetDatum(segment));
+    }
+    set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
+    insert_event(scheduled ? pg::scheduled() : partition(segment), values, nulls);
+    wake_at_commit();
+    return values[kEventId - 1];
+}
+
 extern "C" {
 
 PG_FUNCTION_INFO_V1(outbox_add_event);
@@ -204,24 +236,11 @@ PGDLLEXPORT Datum outbox_add_event(PG_FUNCTION_ARGS)
         set(kTopic, PG_GETARG_DATUM(4));
     if (!PG_ARGISNULL(5))
         set(kHeaders, PG_GETARG_DATUM(5));
-    check(values, nulls);
-    set(kEventId, PG_ARGISNULL(7) ? new_event_id() : PG_GETARG_DATUM(7));
-
     if (!PG_ARGISNULL(6))
-        set(kDeliverAt, TimestampTzGetDatum(checked_time(PG_GETARG_TIMESTAMPTZ(6))));
-    else if (settings::lock_keys && !nulls[kAggregateId - 1])
-        lock_key(DatumGetTextPP(values[kAggregateId - 1]));
-    set(kId, Int64GetDatum(draw_id()));
-    set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
-    int16 segment = -1;
-    if (PG_ARGISNULL(6)) {
-        segment = current_segment();
-        set(kSegment, Int16GetDatum(segment));
-    }
-    set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
-    insert_event(segment < 0 ? pg::scheduled() : partition(segment), values, nulls);
-    wake_at_commit();
-    PG_RETURN_DATUM(values[kEventId - 1]);
+        set(kDeliverAt, PG_GETARG_DATUM(6));
+    if (!PG_ARGISNULL(7))
+        set(kEventId, PG_GETARG_DATUM(7));
+    PG_RETURN_DATUM(write_event(values, nulls));
 }
 
 // BEFORE INSERT on each partition, and on outbox.scheduled.
@@ -253,7 +272,12 @@ static Datum checked_row(FunctionCallInfo fcinfo, bool scheduled)
                 errhint("An event has one payload, or none (a tombstone)."));
     if (nulls[kEventType - 1])
         ereport(ERROR, errcode(ERRCODE_NOT_NULL_VIOLATION), errmsg("event_type must not be NULL"));
-    check(values, nulls);
+    bool with_headers = traced();
+    if (with_headers) {
+        values[kHeaders - 1] = with_trace(values[kHeaders - 1], nulls[kHeaders - 1]);
+        nulls[kHeaders - 1] = false;
+    }
+    check_event(values, nulls);
 
     Datum replace[kEventColumns];
     bool replace_null[kEventColumns] = {};
@@ -262,6 +286,8 @@ static Datum checked_row(FunctionCallInfo fcinfo, bool scheduled)
         replace[column - 1] = value;
         replaced[column - 1] = true;
     };
+    if (with_headers)
+        set(kHeaders, values[kHeaders - 1]);
     if (scheduled && !nulls[kDeliverAt - 1])
         (void) checked_time(DatumGetTimestampTz(values[kDeliverAt - 1]));
     if (nulls[kEventId - 1])

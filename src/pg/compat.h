@@ -44,6 +44,7 @@ extern "C" {
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "pgstat.h"
+#include "pgtime.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "replication/slot.h"
@@ -63,6 +64,8 @@ extern "C" {
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/bytea.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -80,6 +83,8 @@ extern "C" {
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"
 #endif
+// utils/float.h includes math.h, which is not for extern "C".
+extern PGDLLIMPORT int extra_float_digits;
 }
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000

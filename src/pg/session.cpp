@@ -44,6 +44,8 @@ void connect(Oid database)
     set("max_parallel_workers_per_gather", "0");
     set("extra_float_digits", "1");
     set("outbox.max_event_size", "1000000000");  // a scheduled event was checked when it was written
+    for (const char *trace : {"outbox.traceparent", "outbox.tracestate", "outbox.baggage"})
+        set(trace, "");  // a scheduled event has what was set when it was written
     set("DateStyle", "ISO");
     set("TimeZone", "UTC");
 }

@@ -1,5 +1,6 @@
 #include "state/settings.hpp"
 
+#include "core/trace.hpp"
 #include "pg/postgres.hpp"
 
 namespace outbox::settings {
@@ -9,6 +10,8 @@ int poll_interval_ms = 1000;
 int retention_s = 7 * 24 * 3600;
 int max_event_size = 900 * 1000;
 bool lock_keys = false;
+static char none[] = "";
+char *traceparent = none, *tracestate = none, *baggage = none;
 char *instance = nullptr;
 char *fault = nullptr;
 
@@ -22,6 +25,16 @@ static bool check_instance(char **value, void **, GucSource)
         }
     }
     return true;
+}
+
+// A value that could not be a header is refused where it is set, so that no event can be wrong by it.
+template <const char *(*Wrong)(std::string_view)>
+static bool check_trace(char **value, void **, GucSource)
+{
+    const char *wrong = Wrong(*value);
+    if (wrong != nullptr)
+        GUC_check_errdetail("%s", wrong);
+    return wrong == nullptr;
 }
 
 void define()
@@ -43,6 +56,15 @@ void define()
     DefineCustomBoolVariable("outbox.lock_keys", "Writers of one key take turns from their first event to their commit.",
                              "A transaction-level advisory lock on the key, taken before the event gets its id.", &lock_keys,
                              false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.traceparent", "The header traceparent of the events that are written (W3C Trace Context).",
+                               "An event whose own headers have that name keeps its own; empty: none.", &traceparent, "",
+                               PGC_USERSET, 0, check_trace<core::wrong_traceparent>, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.tracestate", "The header tracestate of the events that are written (W3C Trace Context).",
+                               "An event whose own headers have it, or a traceparent, keeps its own; empty: none.", &tracestate, "",
+                               PGC_USERSET, 0, check_trace<core::wrong_tracestate>, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.baggage", "The header baggage of the events that are written (W3C Baggage).",
+                               "An event whose own headers have that name keeps its own; empty: none.", &baggage, "",
+                               PGC_USERSET, 0, check_trace<core::wrong_baggage>, nullptr, nullptr);
     DefineCustomStringVariable("outbox.instance", "A name for this installation.",
                                "A sink that was published under one name halts under another: how a physical copy is told "
                                "from a failover.",

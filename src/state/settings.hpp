@@ -8,6 +8,8 @@ extern int poll_interval_ms;    // outbox.poll_interval: how often a relay looks
 extern int retention_s;         // outbox.retention: how long a published event is kept
 extern int max_event_size;      // outbox.max_event_size, bytes: payload, headers, key, types and topic together
 extern bool lock_keys;          // outbox.lock_keys: a transaction-level advisory lock on the key before the id is drawn
+extern char *traceparent;       // outbox.traceparent, tracestate, baggage: headers of the events written meanwhile; empty: none
+extern char *tracestate, *baggage;
 extern char *instance;          // outbox.instance: this installation's name; empty: none
 extern char *fault;             // outbox.fault: only in builds with fault points
 

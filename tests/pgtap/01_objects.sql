@@ -27,6 +27,7 @@ SELECT set_eq(
     ('parked', 'v', 'sink text, id bigint, event_id uuid, aggregate_id text, topic text, reason text, attempts integer, next_attempt_at timestamp with time zone, last_error text, parked_at timestamp with time zone, aggregate_type text, event_type text, payload json, payload_bytes bytea, headers jsonb, created_at timestamp with time zone'),
     ('relays', 'v', 'sink text, lane integer, pid integer, state text, "position" bigint, published bigint, last_error text, last_error_at timestamp with time zone, last_published_at timestamp with time zone'),
     ('lag', 'v', 'sink text, state text, pending bigint, oldest_pending_age interval, parked bigint, oldest_parked_age interval, dead bigint, last_error text, last_error_at timestamp with time zone, pending_estimated boolean'),
+    ('captures', 'v', '"table" regclass, aggregate_type text, key text, inserted text, updated text, deleted text, columns text[], enabled text'),
     ('health', 'v', '"check" text, ok boolean, detail text, hint text')$$,
     'tables and views, their columns and types');
 
@@ -49,6 +50,10 @@ SELECT set_eq(
     ('restore_segment', '', 'trigger'),
     ('skip_row', '', 'trigger'),
     ('inbox_claim', 'consumer text, event_id uuid', 'boolean'),
+    ('capture_row', '', 'trigger'),
+    ('check_types', 'aggregate_type text, event_type text', 'void'),
+    ('capture', '"table" regclass, aggregate_type text, key text, inserted text, updated text, deleted text, columns text[]', 'void'),
+    ('uncapture', '"table" regclass', 'void'),
     ('lane_of', 'aggregate_id text, id bigint, lanes integer', 'integer'),
     ('takes', 'events text, aggregate_type text, event_type text', 'boolean'),
     ('kafka_validator', 'options text[], catalog oid', 'void'),
@@ -124,7 +129,7 @@ SELECT is_empty(
 SELECT is_empty(
     $$SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
       AND NOT coalesce(p.proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']
-      AND (p.proname NOT IN ('next_id', 'current_segment', 'new_event_id', 'check_event', 'check_scheduled', 'add_event', 'lane_of', 'takes')
+      AND (p.proname NOT IN ('next_id', 'current_segment', 'new_event_id', 'check_event', 'check_scheduled', 'add_event', 'capture_row', 'lane_of', 'takes')
            OR p.prosecdef OR p.prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c'))$$,
     'every function pins its search_path, but for those in C that run once per row');
 SELECT is_empty(
@@ -145,7 +150,8 @@ SELECT is_empty(
 SELECT set_eq(
     $$SELECT name, setting, context FROM pg_settings WHERE name LIKE 'outbox.%' AND name <> 'outbox.fault'$$,
     $$VALUES ('outbox.publish', 'on', 'sighup'), ('outbox.poll_interval', '1000', 'sighup'), ('outbox.retention', '604800', 'sighup'),
-             ('outbox.max_event_size', '900000', 'superuser'), ('outbox.lock_keys', 'off', 'user'), ('outbox.instance', '', 'sighup')$$,
+             ('outbox.max_event_size', '900000', 'superuser'), ('outbox.lock_keys', 'off', 'user'), ('outbox.instance', '', 'sighup'),
+             ('outbox.traceparent', '', 'user'), ('outbox.tracestate', '', 'user'), ('outbox.baggage', '', 'user')$$,
     'settings, their defaults and where they can be set');
 SELECT throws_ok($$SET outbox.publish = off$$, '55P02', NULL, 'what acts on relays cannot be set in a session');
 SELECT throws_ok($$SET outbox.lock_key = on$$, '42602', NULL, 'a misspelt setting is an error');

@@ -1,0 +1,16 @@
+// Writing an event from a client's backend. PostgreSQL regime.
+#pragma once
+
+#include "pg/postgres.hpp"
+
+namespace outbox {
+
+// `values` and `nulls` of all columns (pg/log_writer.hpp). Looks at the event alone, never at the sinks; raises an error that
+// names the argument.
+void check_event(const Datum *values, const bool *nulls);
+
+// Checks the event, adds trace context and what is the server's, and appends it to the log, or to outbox.scheduled where
+// deliver_at is set. Rights are not checked. Returns the event_id.
+Datum write_event(Datum *values, bool *nulls);
+
+}  // namespace outbox
