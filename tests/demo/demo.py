@@ -22,14 +22,20 @@ from harness.kafka import Kafka  # noqa: E402
 from harness.mock import Mock  # noqa: E402
 from harness.postgres import Postgres  # noqa: E402
 from harness.wait import eventually  # noqa: E402
+from plot import binned, draw  # noqa: E402
 
 TOPIC = "payments"
 PAYMENTS = 1_200     # written one by one, by WRITERS clients
 WRITERS = 4
 REFUSED = 7          # every so manieth capture is rolled back
 BULK = 20_000        # payments settled in one transaction, for a relay that is killed in the middle of a batch
+PLOT = Path(os.environ.get("DEMO_PLOT") or env.ENV / "demo.svg")
 
 START = time.monotonic()
+
+
+def now():
+    return time.monotonic() - START
 
 
 # ---- talking -------------------------------------------------------------------------------------------------------------
@@ -40,7 +46,7 @@ def say(text=""):
 
 def act(title):
     say()
-    say(f"== {title} ({time.monotonic() - START:.0f} s)")
+    say(f"== {title} ({now():.0f} s)")
 
 
 def table(cursor):
@@ -65,10 +71,11 @@ def show_lag(db, when):
 # ---- the topic as a consumer has it ----------------------------------------------------------------------------------------
 
 class Reader:
-    """Reads the topic from its beginning, in a thread, and keeps each record's key, event_id and event_type."""
+    """Reads the topic from its beginning, in a thread, and keeps each record's key, event_id and event_type, and when it came how long
+    after it was written."""
 
     def __init__(self, bootstrap):
-        self.records = []
+        self.records, self.times = [], []
         self._ends = threading.Event()
         conf = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False,
                 "auto.offset.reset": "earliest", "log_level": 0, "fetch.wait.max.ms": 50}
@@ -79,11 +86,12 @@ class Reader:
 
     def _read(self):
         while not self._ends.is_set():
-            for m in self._consumer.consume(1000, 0.1):
+            for m in self._consumer.consume(1000, 0.02):
                 if m.error():
                     if m.error().code() not in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
                         say(f"   the consumer says: {m.error()}")
                     continue
+                self.times.append((now(), time.time() - m.timestamp()[1] / 1000))
                 headers = dict(m.headers() or [])
                 self.records.append((m.key().decode(), headers["event_id"].decode(), headers["event_type"].decode(),
                                      m.value()))
@@ -97,6 +105,30 @@ class Reader:
         self._ends.set()
         self._thread.join(10)
         self._asker.close()
+
+
+class Watcher:
+    """Looks at the lag all the time, for the picture. While the server is away there is a gap."""
+
+    def __init__(self, connect):
+        self.pending = []
+        self._connect, self._ends = connect, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self):
+        while not self._ends.is_set():
+            try:
+                with self._connect(connect_timeout=2) as c:
+                    while not self._ends.wait(0.1):
+                        self.pending.append((now(), c.execute("SELECT pending FROM outbox.lag").fetchone()[0]))
+            except psycopg.Error:
+                self.pending.append((now(), None))
+                self._ends.wait(0.1)
+
+    def close(self):
+        self._ends.set()
+        self._thread.join(10)
 
 
 # ---- the business ----------------------------------------------------------------------------------------------------------
@@ -195,6 +227,7 @@ class Demo:
         self.pg.sql("CREATE DATABASE shop")
         self.reader = Reader(self.broker.bootstrap)
         stack.callback(self.reader.close)
+        self.stack, self.marks = stack, []
 
     def connect(self, **kw):
         return self.pg.connect("shop", **kw)
@@ -220,6 +253,8 @@ class Demo:
             say(f"   {sql};")
             with self.connect() as c:
                 c.execute(sql)
+        self.watcher = Watcher(self.connect)
+        self.stack.callback(self.watcher.close)
 
     def three_transactions(self):
         say("   The sink is paused for a moment, so that there is a lag to look at:  SELECT outbox.pause('kafka')")
@@ -247,7 +282,7 @@ class Demo:
     def progress(self, writers):
         with contextlib.suppress(psycopg.OperationalError), self.connect(connect_timeout=2) as c:
             lag = c.execute("SELECT pending, extract(epoch FROM oldest_pending_age)::numeric(10,2), state FROM outbox.lag").fetchone()
-            say(f"   {time.monotonic() - START:3.0f} s   committed {writers.committed:5}   rolled back {writers.rolled_back:4}"
+            say(f"   {now():3.0f} s   committed {writers.committed:5}   rolled back {writers.rolled_back:4}"
                 f"   on the topic {len(self.reader.records) - 2:5}   pending {lag[0]:5}, oldest {lag[1]} s, relay {lag[2]}")
 
     def relay_in_flight(self, limit=2):
@@ -293,6 +328,7 @@ class Demo:
         pid = self.relay_in_flight()
         say(f"           SELECT pg_terminate_backend({pid})  -- the relay")
         self.value("SELECT pg_terminate_backend(%s)", pid)
+        self.marks.append((now(), "terminated", "ended"))
 
     def kill_relay(self, before):
         pid = self.relay_in_flight()
@@ -300,6 +336,7 @@ class Demo:
         say(f"           kill -9 {pid}  -- the relay, once its batch has begun to arrive. PostgreSQL restarts all its processes after this.")
         mark = self.pg.mark()
         self.pg.signal(pid, signal.SIGKILL)
+        self.marks.append((now(), "kill -9", "crash"))
         # Not before the server has noticed and recovered; stopping it in between is what it takes badly.
         eventually(lambda: "database system is ready" in self.pg.log_since(mark), 60, "the server is back")
 
@@ -332,6 +369,18 @@ class Demo:
         return not missing and not phantom and not disorder
 
 
+    def picture(self):
+        self.watcher.close()
+        times = list(self.reader.times)
+        PLOT.write_text(draw("make demo: payments, and relays that are killed", [
+            ("lag", "lag: events that wait", self.watcher.pending),
+            ("throughput", "throughput: events a second on the topic", binned(times, 0.25, lambda found: len(found) * 4)),
+            ("latency", "latency: ms from the event's being written to a consumer, the slowest of each quarter of a second",
+             [(at, found and 1000 * found) for at, found in binned(times, 0.25, lambda found: max(found, default=None))]),
+        ], self.marks))
+        say(f"   The run as a picture (lag, throughput, latency): {PLOT}")
+
+
 def main():
     def terminate(*_):
         raise KeyboardInterrupt
@@ -348,8 +397,9 @@ def main():
         act("Did every event arrive?")
         good = demo.reckon()
         say()
+        demo.picture()
         say(f"   {'Every committed event arrived, in order, and no other.' if good else 'SOMETHING IS WRONG: see above.'}"
-            f" The demo took {time.monotonic() - START:.0f} s.")
+            f" The demo took {now():.0f} s.")
     return 0 if good else 1
 
 
