@@ -36,7 +36,7 @@ struct SinkOptions {
 
     // Not options, but what a sink must know; filled by the relay.
     std::string database, sink;
-    int lane = 0;
+    int lane = 0;         // -1: a replay, which has none
     bool gapless = true;  // false at a fault point alone: a test shows what it is there for
     bool alone = false;   // each event in a request of its own, sent once: a refusal fails nobody else. The caller keeps the order
 

@@ -216,13 +216,13 @@ Extension lock_extension()
     });
 }
 
-bool only_one(Chore chore)
+bool only_one(Chore chore, bool wait)
 {
     return call([=] {
         // SQL's functions use 1 and 2 as the last field.
         LOCKTAG tag;
         SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0x6f757462 /* "outb" */, static_cast<uint32>(chore), 3);
-        return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+        return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
     });
 }
 

@@ -73,10 +73,10 @@ Extension lock_extension();
 // the next one can be seen already.
 void work_for(const Extension &extension);
 
-// One process of a database at a time does a chore: true when this one may, until its transaction ends. An advisory lock
-// out of reach of SQL's advisory lock functions, so that no role can hold it.
+// One process of a database at a time does a chore: true when this one may, until its transaction ends; `wait`: until it may. An
+// advisory lock out of reach of SQL's advisory lock functions, so that no role can hold it.
 enum class Chore : int { segments = 1, scheduled = 2 };
-bool only_one(Chore chore);
+bool only_one(Chore chore, bool wait = false);
 
 // True while the server is able to do what workers do (not in recovery).
 bool recovery_in_progress();

@@ -8,6 +8,8 @@ namespace outbox::settings {
 bool publish = true;
 int poll_interval_ms = 1000;
 int retention_s = 7 * 24 * 3600;
+int inbox_retention_s = 30 * 24 * 3600;
+int replay_rate = 1000;
 int max_event_size = 900 * 1000;
 bool lock_keys = false;
 static char none[] = "";
@@ -48,6 +50,11 @@ void define()
     DefineCustomIntVariable("outbox.retention", "How long an event is kept after every sink has published it.", nullptr,
                             &retention_s, 7 * 24 * 3600, 0, 10 * 365 * 24 * 3600, PGC_SIGHUP, GUC_UNIT_S, nullptr, nullptr,
                             nullptr);
+    DefineCustomIntVariable("outbox.inbox_retention", "How long outbox.inbox remembers a claim; -1: for ever.",
+                            "An event that comes again later than that is new to its consumer.", &inbox_retention_s, 30 * 24 * 3600, -1,
+                            10 * 365 * 24 * 3600, PGC_SIGHUP, GUC_UNIT_S, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.replay_rate", "Events a second that a replay sends to its sink, at most.", nullptr, &replay_rate, 1000, 1,
+                            1000 * 1000, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("outbox.max_event_size", "Largest event that may be written, in bytes.",
                             "Payload, headers, key, types and topic together. The default and 4 kB for the envelope stay "
                             "below the default limits of librdkafka and Kafka.",

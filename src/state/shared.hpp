@@ -10,6 +10,7 @@ using Oid = unsigned int;
 
 inline constexpr int kMaxRelays = 128;     // all databases together
 inline constexpr int kMaxDatabases = 256;
+inline constexpr std::int32_t kReplay = -1;  // in place of a lane: the process that replays
 inline constexpr int kErrorLength = 256;
 
 enum class State : std::uint32_t { starting, idle, running, backing_off, paused, off, halted, disabled, stopping };

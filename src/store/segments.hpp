@@ -12,4 +12,11 @@ inline int segment_of(std::int64_t turn) { return static_cast<int>(turn % kSegme
 // `retention_s`: how long a published event is kept.
 void keep_segments(std::int64_t retention_s);
 
+// The same at once, in the transaction of whoever asks for it (outbox.retention_run).
+struct Kept {
+    bool turned = false;
+    int truncated = 0;
+};
+Kept keep_segments_now(std::int64_t retention_s);
+
 }  // namespace outbox::store

@@ -146,6 +146,7 @@ void forget_sink(std::int32_t sink_id)
 {
     for (const char *sql : {"DELETE FROM outbox.progress WHERE sink_id = $1", "DELETE FROM outbox.lanes WHERE sink_id = $1",
                             "DELETE FROM outbox.lane_changes WHERE sink_id = $1", "DELETE FROM outbox.parked_events WHERE sink_id = $1",
+                            "DELETE FROM outbox.replay_requests WHERE sink_id = $1",
                             "DELETE FROM outbox.sinks WHERE sink_id = $1"})
         pg::run_once(sql, {Param::int4(sink_id)});
 }
@@ -215,6 +216,9 @@ static void settle_copy(std::int32_t sink_id)
     readdress(Lane{sink_id, 0, 0, 1}, load_sink(sink_id).options.topic);
     // A change of lanes under way had a snapshot of the other cluster; it begins anew.
     pg::run_once("DELETE FROM outbox.lane_changes WHERE sink_id = $1", {Param::int4(sink_id)});
+    // And a replay was asked for there, not here.
+    pg::run_once("UPDATE outbox.replay_requests SET stopped = true, finished_at = pg_catalog.clock_timestamp(),"
+                 " last_error = 'it was asked for in another installation' WHERE sink_id = $1 AND finished_at IS NULL", {Param::int4(sink_id)});
 }
 
 void resume(std::string_view sink)
@@ -299,8 +303,10 @@ SinkConfig load_sink(std::int32_t sink_id)
 std::vector<LaneId> wanted_lanes()
 {
     std::vector<LaneId> lanes;
-    auto rows = pg::run_once("SELECT l.sink_id, l.lane FROM outbox.lanes l JOIN outbox.sinks s USING (sink_id)"
-                             " JOIN outbox.servers v ON v.name = s.name WHERE s.dropped_at IS NULL AND v.home = $1 ORDER BY 1, 2",
+    // And who replays, in place of a lane (shared::kReplay): after the lanes, which get slots first.
+    auto rows = pg::run_once("SELECT l.sink_id, l.lane FROM (SELECT sink_id, lane FROM outbox.lanes"
+                             "   UNION SELECT sink_id, -1 FROM outbox.replay_requests WHERE finished_at IS NULL) l JOIN outbox.sinks s USING (sink_id)"
+                             " JOIN outbox.servers v ON v.name = s.name WHERE s.dropped_at IS NULL AND v.home = $1 ORDER BY l.lane < 0, 1, 2",
                              {Param::text(home())});
     Cell c[2];
     for (std::size_t i = 0; i < rows.size(); i++) {

@@ -129,8 +129,13 @@ void run_relays(Launcher &l)
             continue;
         child.runs = shared::runs(i);
         char name[96];
-        snprintf(name, sizeof name, "outbox relay %u/%d/%d", relay.database, relay.sink_id, relay.lane);
-        if (!start(l, child, "outbox_relay_main", name, "outbox relay", static_cast<std::uint64_t>(i)))
+        bool replay = relay.lane == shared::kReplay;
+        if (replay)
+            snprintf(name, sizeof name, "outbox replay %u/%d", relay.database, relay.sink_id);
+        else
+            snprintf(name, sizeof name, "outbox relay %u/%d/%d", relay.database, relay.sink_id, relay.lane);
+        if (!start(l, child, replay ? "outbox_replay_main" : "outbox_relay_main", name, replay ? "outbox replay" : "outbox relay",
+                   static_cast<std::uint64_t>(i)))
             return;
     }
 }

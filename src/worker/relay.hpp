@@ -78,7 +78,7 @@ private:
     std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
     std::int64_t recorded_position_ = 0;
     std::uint64_t recorded_xmin_ = 0;
-    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{};
+    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, claims_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{};
     core::Backoff backoff_{500, 30'000};
     std::minstd_rand random_{std::random_device{}()};
     std::uint64_t generation_ = 0;

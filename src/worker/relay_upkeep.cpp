@@ -5,6 +5,7 @@
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "state/settings.hpp"
+#include "store/inbox.hpp"
 #include "store/scheduled.hpp"
 #include "store/segments.hpp"
 #include "worker/relay.hpp"
@@ -20,6 +21,8 @@ constexpr milliseconds kCloseLimit{250};
 seconds between_housekeepings() { return seconds(std::clamp(settings::retention_s / 100, 5, 60)); }
 constexpr milliseconds kLookAtScheduled{60'000};   // a writer's wake-up makes it sooner
 constexpr std::int64_t kScheduledBatch = 1'000;
+constexpr std::int64_t kClaims = 1'000;            // so many at a time, so that events do not wait for it
+constexpr milliseconds kBetweenClaims{50};
 // Between two batches of a relay that follows busy writers. Each batch is a commit of ours, and a request and its answer for the broker.
 constexpr milliseconds kGather{5};
 
@@ -132,7 +135,7 @@ void Relay::keep_house()
             pg::log(pg::Level::warning, (std::string("outbox: keeping house failed: ") + error.what()).c_str());
         house_error_ = error.what();
         housekeeping_at_ = scheduled_looked_at_ = Clock::now();
-        scheduled_at_ = Clock::now() + seconds(1);
+        scheduled_at_ = claims_at_ = Clock::now() + seconds(1);
     }
 }
 
@@ -153,6 +156,12 @@ void Relay::housekeeping()
         busy_ = false;
         scheduled_looked_at_ = now;
         scheduled_at_ = Clock::now() + (ms < 0 ? kLookAtScheduled : std::min<milliseconds>(milliseconds(ms), kLookAtScheduled));
+    }
+    if (Clock::now() >= claims_at_) {
+        pg::Transaction transaction;
+        bool more = extension_usable() && store::forget_claims(settings::inbox_retention_s, kClaims) == kClaims;
+        transaction.commit();
+        claims_at_ = Clock::now() + (more ? kBetweenClaims : milliseconds(between_housekeepings()));
     }
     if (Clock::now() - housekeeping_at_ < between_housekeepings())
         return;

@@ -159,6 +159,7 @@ def test_settings_act_where_they_say_and_a_bad_value_keeps_the_old_one(db):
     """B59."""
     settings = dict(db.sql("SELECT name, context FROM pg_settings WHERE name LIKE 'outbox.%'"))
     assert settings == {"outbox.publish": "sighup", "outbox.poll_interval": "sighup", "outbox.retention": "sighup",
+                        "outbox.inbox_retention": "sighup", "outbox.replay_rate": "sighup",
                         "outbox.max_event_size": "superuser", "outbox.lock_keys": "user", "outbox.instance": "sighup"}
     for name, context in settings.items():
         if context == "sighup":

@@ -34,7 +34,7 @@ def test_the_sql_runs_as_it_stands(make_db, kafka):
             if block["first"]:
                 db.psql(block["first"])
             db.psql(here(block["sql"]))
-        records = kafka.consume(topics["payments"], until=2, timeout=30)
+        records = [r for r in kafka.consume(topics["payments"], until=2, timeout=30) if r.header("outbox-replay") is None]
         assert [r.header("event_type") for r in records] == ["authorized", "captured"]
         db.sql("INSERT INTO old_outbox VALUES (gen_random_uuid(), 'order', 'o-1', 'created', '{}')")
         assert kafka.consume(topics["orders"], until=1, timeout=30)[0].key == b"o-1"
@@ -63,7 +63,7 @@ def test_what_can_be_called_exists_with_these_arguments(db):
         if call[2] is None:
             db.sql(f"SELECT * FROM outbox.{call[1]} LIMIT 0")
             continue
-        arguments = [a.split()[0] for a in call[2].split(", ")]
+        arguments = [a.split()[0] for a in call[2].split(", ") if a]
         signatures = [row[0][:len(arguments)] for row in db.sql("SELECT proargnames FROM pg_proc WHERE proname = %s"
                       " AND pronamespace = 'outbox'::regnamespace", [call[1]])]
         assert arguments in signatures, name

@@ -21,11 +21,13 @@ SELECT set_eq(
     ('parked_events', 'r', 'sink_id integer not null, id bigint not null, event_id uuid not null, aggregate_type text, aggregate_id text, event_type text not null, payload json, payload_bytes bytea, headers jsonb, topic text, created_at timestamp with time zone not null, destination text not null, reason text not null, attempts integer not null, next_attempt_at timestamp with time zone, last_error text, parked_at timestamp with time zone not null'),
     ('discarded', 'r', 'sink text, id bigint, event_id uuid not null, aggregate_id text, topic text, event_type text, action text not null, reason text, discarded_by text not null, discarded_at timestamp with time zone not null'),
     ('inbox', 'r', 'consumer text not null, event_id uuid not null, claimed_at timestamp with time zone not null'),
+    ('replay_requests', 'r', 'replay_id bigint not null, sink_id integer not null, since timestamp with time zone not null, until timestamp with time zone not null, aggregate_id text, "position" bigint not null, last_id bigint not null, sent bigint not null, skipped bigint not null, last_error text, requested_by text not null, started_at timestamp with time zone not null, finished_at timestamp with time zone, stopped boolean not null'),
     ('servers', 'v', 'server_oid oid, name text, wrapper text, owner oid, home text, lanes integer, start text, events text'),
     ('lane_progress', 'v', 'sink_id integer, sink text, lane integer, lanes integer, epoch integer, batch bigint, "position" bigint, seen pg_snapshot, next_xid xid8, late_position bigint, late_seen pg_snapshot, published bigint, recorded_at timestamp with time zone, floor bigint'),
     ('pending', 'v', 'sink text, lane integer, id bigint, xid xid8, event_id uuid, aggregate_type text, aggregate_id text, event_type text, payload json, payload_bytes bytea, headers jsonb, topic text, created_at timestamp with time zone'),
     ('parked', 'v', 'sink text, id bigint, event_id uuid, aggregate_id text, topic text, reason text, attempts integer, next_attempt_at timestamp with time zone, last_error text, parked_at timestamp with time zone, aggregate_type text, event_type text, payload json, payload_bytes bytea, headers jsonb, created_at timestamp with time zone'),
     ('relays', 'v', 'sink text, lane integer, pid integer, state text, "position" bigint, published bigint, last_error text, last_error_at timestamp with time zone, last_published_at timestamp with time zone'),
+    ('replays', 'v', 'id bigint, sink text, since timestamp with time zone, until timestamp with time zone, aggregate_id text, state text, sent bigint, skipped bigint, "position" bigint, last_id bigint, requested_by text, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text'),
     ('lag', 'v', 'sink text, state text, pending bigint, oldest_pending_age interval, parked bigint, oldest_parked_age interval, dead bigint, last_error text, last_error_at timestamp with time zone, pending_estimated boolean'),
     ('captures', 'v', '"table" regclass, aggregate_type text, key text, inserted text, updated text, deleted text, columns text[], enabled text'),
     ('health', 'v', '"check" text, ok boolean, detail text, hint text')$$,
@@ -67,12 +69,18 @@ SELECT set_eq(
     ('foreign_home', 'home text', 'text'),
     ('backlog', 'sink_id integer, OUT pending bigint, OUT oldest_at timestamp with time zone, OUT estimated boolean', 'record'),
     ('status', 'event_id uuid, OUT sink text, OUT id bigint, OUT state text, OUT detail text, OUT published_after timestamp with time zone, OUT published_before timestamp with time zone', 'SETOF record'),
+    ('id_at', 'at timestamp with time zone', 'bigint'),
     ('find_event', 'event_id uuid', 'SETOF outbox.events'),
+    ('segment_holders', 'OUT holder text', 'SETOF text'),
     ('wake', '', 'void'),
     ('known_sink', 'sink text', 'integer'),
     ('redrive', 'sink text, event_id uuid', 'bigint'),
     ('discard', 'sink text, event_id uuid, reason text', 'bigint'),
     ('cancel', 'event_id uuid', 'boolean'),
+    ('replay', 'sink text, since timestamp with time zone, until timestamp with time zone, aggregate_id text', 'bigint'),
+    ('stop_replay', 'id bigint', 'boolean'),
+    ('keep_house', 'OUT turned boolean, OUT truncated integer, OUT claims bigint', 'record'),
+    ('retention_run', 'OUT turned boolean, OUT truncated integer, OUT claims bigint, OUT kept_for text', 'record'),
     ('must_be_owner', '', 'void'),
     ('grant_writer', 'role text', 'void'),
     ('grant_writer', 'role regrole', 'void'),
@@ -85,13 +93,16 @@ SELECT set_eq(
     'functions, their arguments and results');
 
 SELECT is(pg_get_function_arguments('outbox.redrive(text, uuid)'::regprocedure), 'sink text, event_id uuid DEFAULT NULL::uuid', 'redrive takes all by default');
+SELECT is(pg_get_function_arguments('outbox.replay(text, timestamptz, timestamptz, text)'::regprocedure),
+          'sink text, since timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, aggregate_id text DEFAULT NULL::text',
+          'replay goes to the end of the log by default, and takes all keys');
 SELECT is_empty(
     $$SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace AND p.proname = 'add_event'
       AND (p.pronargdefaults <> 5 OR p.proisstrict OR p.prosecdef OR p.provolatile <> 'v' OR p.proparallel <> 'u')$$,
     'add_event: five defaults, not strict, the caller''s rights, volatile');
 
 SELECT set_eq($$SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'S'$$,
-              ARRAY['events_id_seq', 'turn', 'sinks_sink_id_seq'], 'sequences');
+              ARRAY['events_id_seq', 'turn', 'sinks_sink_id_seq', 'replay_requests_replay_id_seq'], 'sequences');
 SELECT results_eq($$SELECT seqcache, seqincrement, seqcycle FROM pg_sequence WHERE seqrelid = 'outbox.events_id_seq'::regclass$$,
                   $$VALUES (1::bigint, 1::bigint, false)$$, 'ids are used in the order in which they are drawn');
 SELECT set_eq($$SELECT evtname::text, evtevent::text, evtenabled::text FROM pg_event_trigger WHERE evtname LIKE 'outbox%'$$,
@@ -144,12 +155,13 @@ SELECT set_eq(
     $$SELECT c.oid::regclass::text AS a, '' AS b FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname <> 'homes'$$,
     'a dump has the rows of each table but outbox.homes, of each partition, and each sequence');
 SELECT is_empty(
-    $$SELECT t FROM unnest('{outbox.progress,outbox.parked_events,outbox.scheduled}'::regclass[]) t
+    $$SELECT t FROM unnest('{outbox.progress,outbox.parked_events,outbox.scheduled,outbox.inbox}'::regclass[]) t
       WHERE NOT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) o WHERE c.oid = t AND o LIKE 'autovacuum_vacuum_scale_factor=%')$$,
     'tables that rows leave are vacuumed sooner than by default (B68)');
 SELECT set_eq(
     $$SELECT name, setting, context FROM pg_settings WHERE name LIKE 'outbox.%' AND name <> 'outbox.fault'$$,
     $$VALUES ('outbox.publish', 'on', 'sighup'), ('outbox.poll_interval', '1000', 'sighup'), ('outbox.retention', '604800', 'sighup'),
+             ('outbox.inbox_retention', '2592000', 'sighup'), ('outbox.replay_rate', '1000', 'sighup'),
              ('outbox.max_event_size', '900000', 'superuser'), ('outbox.lock_keys', 'off', 'user'), ('outbox.instance', '', 'sighup'),
              ('outbox.traceparent', '', 'user'), ('outbox.tracestate', '', 'user'), ('outbox.baggage', '', 'user')$$,
     'settings, their defaults and where they can be set');

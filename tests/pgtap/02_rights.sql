@@ -87,7 +87,7 @@ FROM (VALUES ('INSERT INTO outbox.events (id, event_type) VALUES (1, ''x'')'), (
              ('SELECT payload FROM outbox.events'), ('UPDATE outbox.events SET topic = ''t'''), ('DELETE FROM outbox.events'), ('TRUNCATE outbox.events'),
              ('INSERT INTO outbox.events_0 (event_type) VALUES (''x'')'), ('DELETE FROM outbox.scheduled'), ('SELECT outbox.cancel(gen_random_uuid())'),
              ('SELECT count(*) FROM outbox.pending'), ('SELECT count(*) FROM outbox.lag'), ('SELECT outbox.pause(''kafka'')'),
-             ('SELECT outbox.redrive(''kafka'')'), ('SELECT * FROM outbox.test_sink(''kafka'')'), ('SELECT outbox.grant_writer(''tap_nobody'')'),
+             ('SELECT outbox.redrive(''kafka'')'), ('SELECT outbox.replay(''kafka'', now() - interval ''1 day'')'), ('SELECT * FROM outbox.retention_run()'), ('SELECT * FROM outbox.test_sink(''kafka'')'), ('SELECT outbox.grant_writer(''tap_nobody'')'),
              ('SELECT outbox.inbox_claim(''c'', gen_random_uuid())'), ('SELECT setval(''outbox.turn'', 1)'),
              ('CREATE TRIGGER t BEFORE INSERT ON outbox.events FOR EACH ROW EXECUTE FUNCTION outbox.check_event()'),
              ('CREATE TABLE outbox.x ()'), ('CREATE SERVER x FOREIGN DATA WRAPPER outbox_kafka')) x(command);
@@ -96,21 +96,21 @@ FROM (VALUES ('INSERT INTO outbox.events (id, event_type) VALUES (1, ''x'')'), (
 SELECT lives_ok($$SELECT outbox.grant_monitor('tap_monitor')$$, 'grant_monitor');
 SELECT lives_ok($$SELECT outbox.grant_monitor('tap_monitor'::regrole)$$, 'grant_monitor takes a regrole');
 SELECT isnt(pg_temp.as_role('tap_monitor', format('SELECT count(*) FROM outbox.%I', x.v)), '42501', 'a monitor can read outbox.' || x.v)
-FROM unnest('{lag,pending,relays,parked,discarded,health,captures}'::text[]) x(v);
+FROM unnest('{lag,pending,relays,parked,discarded,replays,health,captures}'::text[]) x(v);
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT count(*) FROM outbox.lag'), '1', 'and sees the sinks there');
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT pending FROM outbox.lag'), '2', 'with what waits');
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT count(*) FROM outbox.pending'), '2', 'which it sees too');
 SELECT cmp_ok(pg_temp.as_role('tap_monitor', 'SELECT count(*) FROM outbox.health')::int, '>', 5, 'and all checks of outbox.health');
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT state FROM outbox.status(gen_random_uuid())'), 'gone', 'and ask for an event');
 SELECT set_eq($$SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
-                AND has_any_column_privilege('tap_monitor', c.oid, 'SELECT')$$, ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'health', 'captures'],
+                AND has_any_column_privilege('tap_monitor', c.oid, 'SELECT')$$, ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'replays', 'health', 'captures'],
               'it reads nothing else');
 SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
                   AND (has_table_privilege('tap_monitor', c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
                        OR has_any_column_privilege('tap_monitor', c.oid, 'INSERT, UPDATE, REFERENCES'))$$, 'and writes nothing');
 SELECT is(pg_temp.as_role('tap_monitor', x.command), '42501', 'a monitor cannot: ' || x.command)
 FROM (VALUES ('SELECT outbox.add_event(''k'', ''x'', ''{}'')'), ('SELECT outbox.pause(''kafka'')'), ('SELECT outbox.redrive(''kafka'')'),
-             ('SELECT outbox.discard(''kafka'', gen_random_uuid(), ''x'')'), ('SELECT payload FROM outbox.events'), ('SELECT * FROM outbox.servers')) x(command);
+             ('SELECT outbox.discard(''kafka'', gen_random_uuid(), ''x'')'), ('SELECT outbox.stop_replay(1)'), ('SELECT payload FROM outbox.events'), ('SELECT * FROM outbox.servers')) x(command);
 
 -- ---- what default privileges would have given -------------------------------------------------------------------------------
 SET client_min_messages = error;

@@ -62,7 +62,7 @@ std::string property_of(const rd_kafka_conf_s* conf, const char* name) {
 }
 
 std::string client_id(const core::SinkOptions& options) {
-    std::string id = "outbox/" + options.database + "/" + options.sink + "/" + std::to_string(options.lane);
+    std::string id = "outbox/" + options.database + "/" + options.sink + "/" + (options.lane < 0 ? "replay" : std::to_string(options.lane));
     // Control characters and quotes are legal in PostgreSQL's names and nowhere else.
     for (char& c : id) {
         const auto byte = static_cast<unsigned char>(c);
