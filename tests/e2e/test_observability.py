@@ -160,7 +160,8 @@ def test_settings_act_where_they_say_and_a_bad_value_keeps_the_old_one(db):
     settings = dict(db.sql("SELECT name, context FROM pg_settings WHERE name LIKE 'outbox.%'"))
     assert settings == {"outbox.publish": "sighup", "outbox.poll_interval": "sighup", "outbox.retention": "sighup",
                         "outbox.inbox_retention": "sighup", "outbox.replay_rate": "sighup",
-                        "outbox.max_event_size": "superuser", "outbox.lock_keys": "user", "outbox.instance": "sighup"}
+                        "outbox.max_event_size": "superuser", "outbox.lock_keys": "user", "outbox.instance": "sighup",
+                        "outbox.traceparent": "user", "outbox.tracestate": "user", "outbox.baggage": "user"}
     for name, context in settings.items():
         if context == "sighup":
             for statement in (f"SET {name} TO DEFAULT", f'ALTER DATABASE "{db.name}" SET {name} TO \'1s\''):
