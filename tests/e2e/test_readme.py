@@ -67,10 +67,3 @@ def test_what_can_be_called_exists_with_these_arguments(db):
         signatures = [row[0][:len(arguments)] for row in db.sql("SELECT proargnames FROM pg_proc WHERE proname = %s"
                       " AND pronamespace = 'outbox'::regnamespace", [call[1]])]
         assert arguments in signatures, name
-
-
-def test_each_link_leads_somewhere():
-    headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", README, re.M)}
-    for link in re.findall(r"\]\((?!http)([^)]+)\)", README):
-        path, _, anchor = link.partition("#")
-        assert (env.REPO / path).exists() if path else anchor in headings, link
