@@ -455,6 +455,13 @@ COMMENT ON FUNCTION outbox.kafka_validator(text[], oid) IS 'Checks the options o
 CREATE FOREIGN DATA WRAPPER outbox_kafka NO HANDLER VALIDATOR outbox.kafka_validator;
 COMMENT ON FOREIGN DATA WRAPPER outbox_kafka IS 'Kafka as a sink of outbox: CREATE SERVER makes one';
 
+CREATE FUNCTION outbox.http_validator(options text[], catalog oid) RETURNS void
+    LANGUAGE c SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_http_validator';
+COMMENT ON FUNCTION outbox.http_validator(text[], oid) IS 'Checks the options of an outbox_http server or user mapping';
+
+CREATE FOREIGN DATA WRAPPER outbox_http NO HANDLER VALIDATOR outbox.http_validator;
+COMMENT ON FOREIGN DATA WRAPPER outbox_http IS 'An HTTP endpoint (webhooks) as a sink of outbox: CREATE SERVER makes one';
+
 -- The sinks of this database: the foreign servers of our wrappers, with what they have in outbox.sinks.
 CREATE VIEW outbox.servers AS
 SELECT s.oid AS server_oid, s.srvname::text COLLATE pg_catalog."default" AS name, w.fdwname::text COLLATE pg_catalog."default" AS wrapper,
@@ -497,7 +504,7 @@ CREATE FUNCTION outbox.forget(sink text) RETURNS void
 COMMENT ON FUNCTION outbox.forget(text) IS 'Forget the position of a dropped sink''s name: the next sink of that name starts afresh';
 CREATE FUNCTION outbox.test_sink(sink text, OUT "check" text, OUT ok boolean, OUT detail text) RETURNS SETOF record
     LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_test_sink';
-COMMENT ON FUNCTION outbox.test_sink(text) IS 'Reachable, credentials, may write, topic there: a row per check, with what was wrong';
+COMMENT ON FUNCTION outbox.test_sink(text) IS 'Reachable, credentials, may write: a row per check, with what was wrong; an HTTP sink sends one event of the type outbox.test';
 
 -- =====================================================================================================================
 -- Seeing
@@ -658,7 +665,7 @@ CROSS JOIN LATERAL (
            pg_catalog.max(q.last_error_at) AS last_error_at
     FROM outbox.relays q WHERE q.sink = v.name) r;
 COMMENT ON VIEW outbox.lag IS 'A row per sink: its state and what waits for it';
-COMMENT ON COLUMN outbox.lag.state IS 'running, idle, starting, backing_off (the sink cannot be reached), paused (outbox.pause), off (outbox.publish), halted (the sink belongs to another installation), disabled (an option cannot be used), no_worker';
+COMMENT ON COLUMN outbox.lag.state IS 'running, idle, starting, backing_off (the sink cannot be reached), paused (outbox.pause), off (outbox.publish), halted (the sink belongs to another installation), disabled (an option cannot be used, or the endpoint answered 410), no_worker';
 COMMENT ON COLUMN outbox.lag.pending IS 'Committed events that the sink has still to get; what is parked is not among them';
 COMMENT ON COLUMN outbox.lag.oldest_pending_age IS '0 when none is pending';
 COMMENT ON COLUMN outbox.lag.parked IS 'Parked events that will be sent by themselves; dead ones are not among them';
@@ -876,7 +883,7 @@ SELECT 'version', e.extversion = w.library_version, pg_catalog.format('library %
 FROM w, pg_catalog.pg_extension e WHERE e.extname = 'outbox'
 UNION ALL
 SELECT 'sinks', pg_catalog.count(*) > 0, pg_catalog.count(*) || ' in this database',
-       CASE WHEN pg_catalog.count(*) = 0 THEN 'Events are kept until there is a sink: CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers ''...'').' END
+       CASE WHEN pg_catalog.count(*) = 0 THEN 'Events are kept until there is a sink: CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka OPTIONS (bootstrap_servers ''...''), or outbox_http OPTIONS (url ''...'').' END
 FROM outbox.servers
 UNION ALL
 SELECT pg_catalog.format('sink %s', k.sink), k.state IN ('running', 'idle', 'starting') AND k.last_error IS NULL,
@@ -886,7 +893,7 @@ SELECT pg_catalog.format('sink %s', k.sink), k.state IN ('running', 'idle', 'sta
            WHEN 'paused' THEN pg_catalog.format('SELECT outbox.resume(%L);', k.sink)
            WHEN 'off' THEN 'outbox.publish is off.'
            WHEN 'no_worker' THEN 'See the checks preload, launcher and worker slot.'
-           WHEN 'disabled' THEN pg_catalog.format('ALTER SERVER %I OPTIONS (SET ...).', k.sink)
+           WHEN 'disabled' THEN pg_catalog.format('ALTER SERVER %I OPTIONS (SET ...), or SELECT outbox.resume(%L) where an endpoint is there again.', k.sink, k.sink)
            ELSE CASE WHEN k.last_error IS NOT NULL THEN pg_catalog.format('SELECT * FROM outbox.test_sink(%L);', k.sink) END END
 FROM sink k
 UNION ALL

@@ -1,136 +1,24 @@
-// Sinks from SQL: the validator of their options, what happens at their DDL, pause, resume, forget, test_sink.
+// Sinks from SQL: what happens at their DDL, pause, resume, forget, test_sink.
 // PostgreSQL regime at the edge, C++ inside the boundaries.
 #include <string>
 
-#include "core/options.hpp"
 #include "pg/bgworker.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guard.hpp"
 #include "pg/log_writer.hpp"
 #include "pg/spi.hpp"
-#include "sink/sink.hpp"
 #include "state/shared.hpp"
 #include "state/sink_test.hpp"
 #include "store/sinks.hpp"
 
 extern "C" {
-#include "access/reloptions.h"
 #include "commands/defrem.h"
 #include "nodes/parsenodes.h"
 }
 
 using namespace outbox;
 
-namespace {
-
-enum class Where { server, mapping };
-
-[[noreturn]] void fail(int sqlstate, std::string message, std::string hint)
-{
-    pg::Error error;
-    error.sqlstate = sqlstate;
-    error.message = std::move(message);
-    error.hint = std::move(hint);
-    throw error;
-}
-
-std::string known_options()
-{
-    std::string names;
-    for (std::string_view option : core::own_options())
-        names.append(names.empty() ? "" : ", ").append(option);
-    return "Options of outbox are " + names + "; all others are librdkafka's, such as bootstrap_servers, security_protocol and sasl_username.";
-}
-
-// One option of a Kafka server or user mapping. Secret values appear in no message.
-void validate_kafka_option(Where where, const char *option, const char *value, bool may_program, bool may_files)
-{
-    std::string name = option;
-    if (where == Where::server && core::is_own_option(name)) {
-        core::SinkOptions scratch;
-        core::OptionError problem = core::set_option(scratch, name, value);
-        if (!problem.message.empty())
-            fail(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE, problem.message, problem.hint);
-        return;
-    }
-    if (where == Where::mapping && core::is_own_option(name))
-        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" belongs to the server, not to a user mapping", "Use ALTER SERVER.");
-    sink::PropertyVerdict verdict = sink::check_property(name, value, may_program, may_files);
-    switch (verdict.what) {
-    case sink::PropertyClass::unknown:
-        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is neither an option of outbox nor a producer property of librdkafka",
-             verdict.hint.empty() ? known_options() : verdict.hint);
-    case sink::PropertyClass::ours:
-        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is set by outbox itself", verdict.hint);
-    case sink::PropertyClass::restricted_nobody:
-        fail(ERRCODE_INSUFFICIENT_PRIVILEGE, "option \"" + name + "\" cannot be set", verdict.hint);
-    case sink::PropertyClass::restricted_program:
-        if (!may_program)
-            fail(ERRCODE_INSUFFICIENT_PRIVILEGE, "option \"" + name + "\" runs a program on the server", "Only members of pg_execute_server_program may set it.");
-        break;
-    case sink::PropertyClass::restricted_files:
-        if (!may_files)
-            fail(ERRCODE_INSUFFICIENT_PRIVILEGE, "option \"" + name + "\" names a file or an address that the server would read", "Only members of pg_read_server_files may set it.");
-        break;
-    case sink::PropertyClass::free: break;
-    }
-    if (verdict.secret && where == Where::server)
-        fail(ERRCODE_FDW_INVALID_OPTION_NAME, "option \"" + name + "\" is a secret and belongs in the user mapping",
-             "CREATE USER MAPPING FOR CURRENT_USER SERVER ... OPTIONS (" + name + " '...').");
-    if (!verdict.error.empty())
-        fail(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE, "option \"" + name + "\": " + verdict.error, verdict.hint);
-}
-
-// Both spellings of one property are an error.
-void refuse_twice(DefElem **options, int count)
-{
-    for (int i = 0; i < count; i++)
-        for (int k = 0; k < i; k++)
-            if (core::canonical_property(options[i]->defname) == core::canonical_property(options[k]->defname))
-                fail(ERRCODE_FDW_INVALID_OPTION_NAME,
-                     std::string("options \"") + options[k]->defname + "\" and \"" + options[i]->defname + "\" are the same property", "");
-}
-
-constexpr int kMaxOptions = 200;
-
-}  // namespace
-
 extern "C" {
-
-PG_FUNCTION_INFO_V1(outbox_kafka_validator);
-PGDLLEXPORT Datum outbox_kafka_validator(PG_FUNCTION_ARGS)
-{
-    List *list = untransformRelOptions(PG_GETARG_DATUM(0));
-    ::Oid catalog = PG_GETARG_OID(1);
-    if (catalog != ForeignServerRelationId && catalog != UserMappingRelationId) {
-        if (list != NIL)
-            ereport(ERROR, errcode(ERRCODE_FDW_INVALID_OPTION_NAME), errmsg("outbox_kafka has no options here"),
-                    errhint("Options go to CREATE SERVER and CREATE USER MAPPING."));
-        PG_RETURN_VOID();
-    }
-    bool super = superuser();
-    bool may_program = super || has_privs_of_role(GetUserId(), ROLE_PG_EXECUTE_SERVER_PROGRAM);
-    bool may_files = super || has_privs_of_role(GetUserId(), ROLE_PG_READ_SERVER_FILES);
-    Where where = catalog == ForeignServerRelationId ? Where::server : Where::mapping;
-
-    DefElem *options[kMaxOptions];
-    const char *values[kMaxOptions];
-    int count = 0;
-    ListCell *cell;
-    foreach (cell, list) {
-        if (count == kMaxOptions)
-            ereport(ERROR, errmsg("too many options"));
-        options[count] = static_cast<DefElem *>(lfirst(cell));
-        values[count] = defGetString(options[count]);
-        count++;
-    }
-    pg::boundary([&] {
-        refuse_twice(options, count);
-        for (int i = 0; i < count; i++)
-            validate_kafka_option(where, options[i]->defname, values[i], may_program, may_files);
-    });
-    PG_RETURN_VOID();
-}
 
 // ---- DDL on sinks ---------------------------------------------------------------------------------------------------------
 
@@ -146,7 +34,7 @@ static void warn_without_brokers(const char *sink)
 {
     bool none = pg::boundary([=] {
         pg::Spi spi;
-        return pg::run_once("SELECT 1 FROM outbox.servers v JOIN pg_catalog.pg_foreign_server s ON s.oid = v.server_oid WHERE v.name = $1"
+        return pg::run_once("SELECT 1 FROM outbox.servers v JOIN pg_catalog.pg_foreign_server s ON s.oid = v.server_oid WHERE v.name = $1 AND v.wrapper = 'outbox_kafka'"
                             " AND NOT EXISTS (SELECT FROM pg_catalog.pg_options_to_table(s.srvoptions) o WHERE o.option_value <> ''"
                             "   AND pg_catalog.replace(o.option_name, '_', '.') IN ('bootstrap.servers', 'metadata.broker.list'))",
                             {pg::Param::text(sink)}).size() > 0;

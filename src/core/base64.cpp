@@ -25,4 +25,31 @@ void append_base64(Buffer& out, std::string_view bytes) {
     *to++ = '=';
 }
 
+bool decode_base64(std::string_view text, std::string& out) {
+    out.clear();
+    int padding = 0;
+    while (padding < 2 && text.ends_with('=')) {
+        text.remove_suffix(1);
+        padding++;
+    }
+    if (text.size() % 4 == 1 || (padding != 0 && (text.size() + static_cast<std::size_t>(padding)) % 4 != 0)) return false;
+    std::uint32_t bits = 0;
+    int count = 0;
+    for (const char c : text) {
+        int value;
+        if (c >= 'A' && c <= 'Z') value = c - 'A';
+        else if (c >= 'a' && c <= 'z') value = c - 'a' + 26;
+        else if (c >= '0' && c <= '9') value = c - '0' + 52;
+        else if (c == '+') value = 62;
+        else if (c == '/') value = 63;
+        else return false;
+        bits = bits << 6 | static_cast<std::uint32_t>(value);
+        count += 6;
+        if (count < 8) continue;
+        count -= 8;
+        out += static_cast<char>(bits >> count & 0xFF);
+    }
+    return (bits & ((1u << count) - 1)) == 0;  // no bits are left over
+}
+
 }  // namespace outbox::core

@@ -1,12 +1,9 @@
 #include "core/options.hpp"
 
-#include <array>
-#include <charconv>
-#include <cstdint>
 #include <iterator>
-#include <optional>
 
 #include "core/glob.hpp"
+#include "core/option_values.hpp"
 #include "core/text.hpp"
 #include "core/topic.hpp"
 
@@ -14,84 +11,17 @@ namespace outbox::core {
 
 namespace {
 
-constexpr std::int64_t kSecond = 1'000, kMinute = 60 * kSecond, kHour = 60 * kMinute;
-
-OptionError bad_value(std::string_view option, std::string_view value, std::string hint) {
-    return {std::string(option),
-            "invalid value for option \"" + std::string(option) + "\": " + quote_for_message(value), std::move(hint)};
-}
-
-template <typename Enum>
-struct Named {
-    const char* name;
-    Enum value;
-};
-
 constexpr Named<Format> kFormats[] = {{"envelope", Format::envelope},
                                       {"payload", Format::payload},
                                       {"debezium", Format::debezium},
                                       {"cloudevents", Format::cloudevents},
                                       {"cloudevents_structured", Format::cloudevents_structured}};
+constexpr Named<Format> kHttpFormats[] = {{"webhook", Format::webhook},
+                                          {"cloudevents", Format::cloudevents},
+                                          {"cloudevents_structured", Format::cloudevents_structured}};
 constexpr Named<Start> kStarts[] = {{"earliest", Start::earliest}, {"latest", Start::latest}};
 constexpr Named<OnPoison> kOnPoisons[] = {{"hold", OnPoison::hold}, {"skip", OnPoison::skip}};
 constexpr Named<Timestamp> kTimestamps[] = {{"created", Timestamp::created}, {"sent", Timestamp::sent}};
-
-template <typename Enum, std::size_t Count>
-OptionError set_name(Enum& to, const Named<Enum> (&names)[Count], std::string_view option, std::string_view value) {
-    std::string hint = "Valid values are ";
-    for (const Named<Enum>& named : names) {
-        if (value == named.name) {
-            to = named.value;
-            return {};
-        }
-        const bool first = &named == std::begin(names), last = &named + 1 == std::end(names);
-        hint += first ? "" : last ? " and " : ", ";
-        hint += named.name;
-    }
-    return bad_value(option, value, hint + ".");
-}
-
-// Digits and nothing else, up to `rest`.
-std::optional<std::int64_t> read_number(std::string_view text, std::string_view& rest) {
-    std::int64_t number = 0;
-    const char* const end = text.data() + text.size();
-    if (text.empty() || text[0] < '0' || text[0] > '9') return {};
-    const auto [at, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc{}) return {};
-    rest = {at, static_cast<std::size_t>(end - at)};
-    return number;
-}
-
-OptionError set_count(int& to, int most, std::string_view option, std::string_view value) {
-    std::string_view rest;
-    const auto number = read_number(value, rest);
-    if (!number || !rest.empty() || *number < 1 || *number > most) {
-        return bad_value(option, value, "Give a whole number from 1 to " + std::to_string(most) + ".");
-    }
-    to = static_cast<int>(*number);
-    return {};
-}
-
-OptionError set_duration(int& to_ms, std::int64_t least_ms, std::int64_t most_ms, const char* range,
-                         std::string_view option, std::string_view value) {
-    struct Unit {
-        std::string_view name;
-        std::int64_t ms;
-    };
-    constexpr Unit units[] = {{"ms", 1}, {"s", kSecond}, {"min", kMinute}, {"h", kHour}};
-    std::string_view rest;
-    const auto number = read_number(value, rest);
-    while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
-    for (const Unit& unit : units) {
-        if (!number || rest != unit.name) continue;
-        if (*number > most_ms / unit.ms || *number * unit.ms < least_ms) {
-            return bad_value(option, value, std::string("It may be ") + range + ".");
-        }
-        to_ms = static_cast<int>(*number * unit.ms);
-        return {};
-    }
-    return bad_value(option, value, "Give a whole number and its unit (ms, s, min or h), for example 500ms or 30s.");
-}
 
 OptionError set_topic(SinkOptions& options, std::string_view value) {
     TopicTemplate topics;
@@ -126,11 +56,13 @@ OptionError set_home(SinkOptions& options, std::string_view value) {
     return {};
 }
 
-OptionError set_format(SinkOptions& o, std::string_view v) { return set_name(o.format, kFormats, "format", v); }
-OptionError set_lanes(SinkOptions& o, std::string_view v) { return set_count(o.lanes, kMaxLanes, "lanes", v); }
+OptionError set_format(SinkOptions& o, std::string_view v) {
+    return o.kind == Kind::http ? set_name(o.format, kHttpFormats, "format", v) : set_name(o.format, kFormats, "format", v);
+}
+OptionError set_lanes(SinkOptions& o, std::string_view v) { return set_count(o.lanes, 1, kMaxLanes, "lanes", v); }
 OptionError set_start(SinkOptions& o, std::string_view v) { return set_name(o.start, kStarts, "start", v); }
 OptionError set_batch(SinkOptions& o, std::string_view v) {
-    return set_count(o.batch_size, kMaxBatchEvents, "batch_size", v);
+    return set_count(o.batch_size, 1, kMaxBatchEvents, "batch_size", v);
 }
 OptionError set_delivery(SinkOptions& o, std::string_view v) {
     return set_duration(o.delivery_timeout_ms, 100, 24 * kHour, "100ms to 24h", "delivery_timeout", v);
@@ -148,10 +80,11 @@ OptionError set_timestamp(SinkOptions& o, std::string_view v) {
 struct OwnOption {
     std::string_view name;
     OptionError (*set)(SinkOptions&, std::string_view);
+    bool kafka_only = false;
 };
 
 constexpr OwnOption kOwnOptions[] = {
-    {"topic", set_topic},
+    {"topic", set_topic, true},
     {"format", set_format},
     {"events", set_events},
     {"lanes", set_lanes},
@@ -160,14 +93,14 @@ constexpr OwnOption kOwnOptions[] = {
     {"delivery_timeout", set_delivery},
     {"stall_timeout", set_stall},
     {"on_poison", set_on_poison},
-    {"timestamp", set_timestamp},
+    {"timestamp", set_timestamp, true},
     {"source", set_source},
     {"home", set_home},
 };
 
-const OwnOption* find_own(std::string_view name) {
+const OwnOption* find_own(std::string_view name, Kind kind) {
     for (const OwnOption& option : kOwnOptions) {
-        if (option.name == name) return &option;
+        if (option.name == name && (kind == Kind::kafka || !option.kafka_only)) return &option;
     }
     return nullptr;
 }
@@ -210,22 +143,25 @@ std::string dotted(std::string_view name) {
 
 }  // namespace
 
-std::span<const std::string_view> own_options() {
-    static constexpr auto names = [] {
-        std::array<std::string_view, std::size(kOwnOptions) - 1> all;  // but for `home`, the last
-        for (std::size_t i = 0; i < all.size(); i++) all[i] = kOwnOptions[i].name;
-        return all;
-    }();
+std::vector<std::string_view> own_options(Kind kind) {
+    std::vector<std::string_view> names;
+    for (const OwnOption& option : kOwnOptions) {
+        if (option.set != set_home && (kind == Kind::kafka || !option.kafka_only)) names.push_back(option.name);
+    }
+    if (kind == Kind::http) {
+        for (const std::string_view name : http_server_options()) names.push_back(name);
+    }
     return names;
 }
 
-bool is_own_option(std::string_view option) { return find_own(option) != nullptr; }
+bool is_own_option(std::string_view option, Kind kind) {
+    return find_own(option, kind) != nullptr || (kind == Kind::http && is_http_option(option));
+}
 
 OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value) {
-    const OwnOption* own = find_own(option);
-    if (own == nullptr)
-        return {option.empty() ? "?" : std::string(option), "unknown option " + quote_for_message(option), {}};
-    return own->set(options, value);
+    if (const OwnOption* own = find_own(option, options.kind)) return own->set(options, value);
+    if (options.kind == Kind::http && is_http_option(option)) return set_http_option(options.http, option, value);
+    return {option.empty() ? "?" : std::string(option), "unknown option " + quote_for_message(option), {}};
 }
 
 std::string canonical_property(std::string_view option) {

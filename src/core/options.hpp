@@ -1,17 +1,19 @@
-// The options of a sink that are ours, parsed and checked. Everything else in a
-// server's options is a property of the client library and is kept in `properties` unparsed.
+// The options of a sink that are ours, parsed and checked. A Kafka sink has others beside them: properties of its client
+// library, which are kept in `properties` unparsed.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/http_options.hpp"
+
 namespace outbox::core {
 
-enum class Format : std::uint8_t { envelope, payload, debezium, cloudevents, cloudevents_structured };
+enum class Kind : std::uint8_t { kafka, http };  // the wrapper of its server: outbox_kafka, outbox_http
+enum class Format : std::uint8_t { envelope, payload, debezium, cloudevents, cloudevents_structured, webhook };
 enum class Start : std::uint8_t { earliest, latest };
 enum class OnPoison : std::uint8_t { hold, skip };
 enum class Timestamp : std::uint8_t { created, sent };
@@ -19,8 +21,18 @@ enum class Timestamp : std::uint8_t { created, sent };
 inline constexpr int kMaxBatchEvents = 10'000;
 inline constexpr std::size_t kMaxBatchBytes = 16u << 20;
 inline constexpr int kMaxLanes = 64;
+// A crash repeats a batch at most, and over HTTP one is an answer each.
+inline constexpr int kHttpBatchEvents = 200;
 
 struct SinkOptions {
+    SinkOptions() = default;
+    explicit SinkOptions(Kind k) : kind(k) {
+        if (k != Kind::http) return;
+        format = Format::webhook;
+        batch_size = kHttpBatchEvents;
+    }
+
+    Kind kind = Kind::kafka;
     std::string topic;  // template; empty: the default
     Format format = Format::envelope;
     std::string events = "*";  // comma-separated globs over aggregate_type/event_type
@@ -40,23 +52,19 @@ struct SinkOptions {
     bool gapless = true;  // false at a fault point alone: a test shows what it is there for
     bool alone = false;   // each event in a request of its own, sent once: a refusal fails nobody else. The caller keeps the order
 
-    // Properties of the client library, canonical names (dots), server's first, then user mapping's.
+    HttpOptions http;  // of a sink of that kind
+
+    // Kafka: properties of the client library, canonical names (dots), server's first, then user mapping's.
     std::vector<std::pair<std::string, std::string>> properties;
 
     bool operator==(const SinkOptions&) const = default;
 };
 
-struct OptionError {
-    std::string option;   // empty: no error
-    std::string message;  // never contains a secret value
-    std::string hint;
-};
-
 // True when `option` is one of ours (so not a property of the client library).
-bool is_own_option(std::string_view option);
-std::span<const std::string_view> own_options();  // those that people set
+bool is_own_option(std::string_view option, Kind kind = Kind::kafka);
+std::vector<std::string_view> own_options(Kind kind = Kind::kafka);  // those of a server that people set
 
-// Sets one of our options. Durations: a whole number with its unit ms, s, min or h (as PostgreSQL writes them). An error
+// Sets one of our options, of those that options.kind has. Durations: a whole number with its unit ms, s, min or h (as PostgreSQL writes them). An error
 // changes nothing.
 OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value);
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace outbox::core {
 
@@ -15,5 +16,11 @@ constexpr bool is_name_character(char c) {
 // `text` in double quotes, fit for a log line: control characters and broken UTF-8 as '?', and what is longer than
 // 100 characters is cut.
 std::string quote_for_message(std::string_view text);
+
+// The longest text that leaves a sink for an error column.
+inline constexpr std::size_t kMaxText = 200;
+
+// One printable line of UTF-8, at most kMaxText bytes, with each of `secrets` blotted out.
+std::string clean_text(std::string_view text, const std::vector<std::string>& secrets);
 
 }  // namespace outbox::core

@@ -80,6 +80,8 @@ const char* name(Verdict verdict) {
         case Verdict::retry: return "retry";
         case Verdict::poison: return "poison";
         case Verdict::fatal: return "fatal";
+        case Verdict::refused: return "refused";
+        case Verdict::gone: return "gone";
     }
     return "?";
 }

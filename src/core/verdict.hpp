@@ -1,4 +1,4 @@
-// What a delivery report means for the event, in one table from librdkafka code to verdict.
+// What a delivery report means for the event; for Kafka in one table from librdkafka code to verdict (for HTTP: http_status.hpp).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@ enum class Verdict : std::uint8_t {
     retry,    // this topic or key for now: park with `retry`
     poison,   // this event (a refused request fails its neighbours too: bisect before calling it dead)
     fatal,    // the producer: make a new one
+    refused,  // this event, for certain, and nobody with it: park with `retry`, and try again by the sink's schedule
+    gone,     // the sink says that it is no more: send nothing until somebody has looked
 };
 
 // `code` is an rd_kafka_resp_err_t (its numbers are Kafka's protocol and librdkafka's ABI; the Kafka sink

@@ -62,6 +62,7 @@ bool Encoder::encode(const Event& event) {
             break;
         case Format::payload: plain_headers(event); break;
         case Format::debezium: header("id", id()); break;
+        case Format::webhook: webhook(event); break;
         case Format::cloudevents: cloudevents_headers(event); break;
         case Format::cloudevents_structured:
             // A null value has no room for the attributes. CloudEvents lets each record choose its mode (by its
@@ -109,6 +110,25 @@ void Encoder::envelope(const Event& event) {
     body_.append(time());
     body_.append('"');
     data_member(event);
+}
+
+// As Standard Webhooks has it (type, timestamp, data), and what identifies the event. A receiver that knows no null body gets
+// a null payload as "data":null.
+void Encoder::webhook(const Event& event) {
+    write_rfc3339(time_.data(), event.created_at);
+    body_.append(R"({"type":)");
+    append_json_string(body_, event.event_type);
+    body_.append(R"(,"timestamp":")");
+    body_.append(time());
+    body_.append(R"(","event_id":")");
+    body_.append(id());
+    body_.append(R"(","aggregate_type":)");
+    append_string_or_null(body_, event.aggregate_type);
+    body_.append(R"(,"aggregate_id":)");
+    append_string_or_null(body_, event.aggregate_id);
+    if (!is_null(event.payload)) return data_member(event);
+    body_.append(R"(,"data":null})");
+    value_ = body_.view();
 }
 
 void Encoder::structured(const Event& event) {

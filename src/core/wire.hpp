@@ -35,12 +35,12 @@ public:
     // carry it. Then neither value nor headers mean anything.
     bool encode(const Event& event);
 
-    // Both are valid until the next encode() and as long as the event. A NULL payload gives a null value.
+    // Both are valid until the next encode() and as long as the event. A NULL payload gives a null value, but in a webhook.
     Bytes value() const { return value_; }
     std::span<const WireHeader> headers() const { return headers_; }
+    std::string_view id() const { return {id_.data(), id_.size()}; }  // the event's, as text
 
 private:
-    std::string_view id() const { return {id_.data(), id_.size()}; }
     std::string_view time() const { return {time_.data(), time_.size()}; }
     void header(std::string_view name, std::string_view value) { headers_.push_back({name, value, false}); }
 
@@ -48,6 +48,7 @@ private:
     void cloudevents_headers(const Event& event);
     void envelope(const Event& event);
     void structured(const Event& event);
+    void webhook(const Event& event);
     void data_member(const Event& event);
 
     const Format format_;

@@ -25,7 +25,8 @@ namespace outbox::sink {
 struct Report {
     std::uint32_t tag = 0;
     core::Verdict verdict = core::Verdict::delivered;
-    std::int32_t code = 0;  // the sink's own error code (Kafka: rd_kafka_resp_err_t); 0: none
+    std::int32_t code = 0;  // the sink's own error code (Kafka: rd_kafka_resp_err_t, HTTP: the status); 0: none
+    std::string words{};    // of this event alone, where the code does not say it all; empty: describe() it
 };
 
 enum class Accept {
@@ -50,7 +51,7 @@ public:
     // Queue one event. The event's bytes are copied before it returns.
     virtual Accept send(const core::Event& event, std::uint32_t tag, Refusal& why) = 0;
 
-    // The destination an event goes to (Kafka: its topic): with the aggregate_id the ordering key.
+    // The destination an event goes to (Kafka: its topic, HTTP: its host): with the aggregate_id the ordering key.
     // The view lives until the next call.
     virtual std::string_view destination(const core::Event& event) = 0;
 
@@ -75,6 +76,13 @@ public:
     // Verdict::unknown for what may be there) come through collect() as usual within milliseconds.
     // After that the object only takes collect() and close().
     virtual void purge() = 0;
+
+    // The other side sets the pace and answers each event by itself: a batch that takes long is cut short by recall(), and after an
+    // outage what is in flight is still waited for. Each event in flight ends by itself in bounded time.
+    virtual bool paced() const { return false; }
+
+    // The other side asked not to be tried before then; in the past: nothing of the kind.
+    virtual std::chrono::steady_clock::time_point not_before() const { return {}; }
 
     // Something waits for longer than it should: find out, in the background, what is wrong with that destination. The
     // answer shows in describe(code, destination). Cheap to call again and again.
@@ -119,15 +127,17 @@ public:
     virtual bool close(std::chrono::milliseconds limit) = 0;
 };
 
-// Producers of this process that are not gone yet: open ones, and those that close() did not wait for. Zero at the end of
+// Sinks of this process whose threads may not be gone: open ones, and those that close() did not wait for. Zero at the end of
 // a process means that no thread of theirs is left, whatever close() said when it was asked.
-int producers_alive();
+int threads_alive();
 
 using Clock = std::chrono::steady_clock;
 
-// Makes a Kafka sink. Throws std::runtime_error with a message that names the option, never a secret.
+// Makes a sink of options.kind. Throws std::runtime_error with a message that names the option, never a secret.
 // All signals are blocked around thread creation.
+std::unique_ptr<Sink> make(const core::SinkOptions& options);
 std::unique_ptr<Sink> make_kafka(const core::SinkOptions& options);
+std::unique_ptr<Sink> make_http(const core::SinkOptions& options);
 
 // outbox.test_sink: one row per check ("reachable", "credentials", "topic payments", "may write").
 struct Check {
@@ -136,8 +146,9 @@ struct Check {
     std::string detail;  // what was wrong, and what to do
 };
 // `cancelled` is polled at least every 100 ms; returns early when it says true.
-std::vector<Check> test_kafka(const core::SinkOptions& options, std::chrono::milliseconds limit,
-                              bool (*cancelled)());
+std::vector<Check> test(const core::SinkOptions& options, std::chrono::milliseconds limit, bool (*cancelled)());
+std::vector<Check> test_kafka(const core::SinkOptions& options, std::chrono::milliseconds limit, bool (*cancelled)());
+std::vector<Check> test_http(const core::SinkOptions& options, std::chrono::milliseconds limit, bool (*cancelled)());
 
 // What the validator asks of a Kafka server or user-mapping option before it is stored.
 enum class PropertyClass { free, ours, restricted_nobody, restricted_program, restricted_files, unknown };

@@ -16,6 +16,7 @@ static char none[] = "";
 char *traceparent = none, *tracestate = none, *baggage = none;
 char *instance = nullptr;
 char *fault = nullptr;
+double retry_scale = 1;
 
 static bool check_instance(char **value, void **, GucSource)
 {
@@ -79,6 +80,8 @@ void define()
 #ifdef OUTBOX_FAULTS
     DefineCustomStringVariable("outbox.fault", "Fault points of a test build.", nullptr, &fault, "", PGC_SUSET, 0, nullptr,
                                nullptr, nullptr);
+    DefineCustomRealVariable("outbox.retry_scale", "The pauses of refused events times this.", nullptr, &retry_scale, 1, 0, 1000, PGC_SIGHUP, 0,
+                             nullptr, nullptr, nullptr);
 #endif
     MarkGUCPrefixReserved("outbox");
 }

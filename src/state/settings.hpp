@@ -14,6 +14,7 @@ extern char *traceparent;       // outbox.traceparent, tracestate, baggage: head
 extern char *tracestate, *baggage;
 extern char *instance;          // outbox.instance: this installation's name; empty: none
 extern char *fault;             // outbox.fault: only in builds with fault points
+extern double retry_scale;      // outbox.retry_scale, likewise: the pauses of refused events times this, so that a test sees all of them
 
 void define();  // once per process, from _PG_init
 

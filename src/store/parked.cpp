@@ -6,7 +6,6 @@
 
 #include "core/buffer.hpp"
 #include "core/options.hpp"
-#include "core/topic.hpp"
 #include "pg/spi.hpp"
 #include "store/rows.hpp"
 
@@ -27,28 +26,27 @@ static const char *name(ParkReason reason)
 
 void park(const Lane &lane, const std::vector<ToPark> &events)
 {
-    std::map<std::tuple<std::string, ParkReason, std::string>, std::vector<std::int64_t>> groups;
+    std::map<std::tuple<std::string, ParkReason, std::string, std::int64_t>, std::vector<std::int64_t>> groups;
     for (const ToPark &e : events)
-        groups[{e.destination, e.reason, e.error}].push_back(e.id);
+        groups[{e.destination, e.reason, e.error, e.pause_ms}].push_back(e.id);
     static pg::Statement insert(
         "INSERT INTO outbox.parked_events (sink_id, id, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes,"
         "       headers, topic, created_at, destination, reason, attempts, next_attempt_at, last_error)"
         " SELECT $1, e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.payload_bytes, e.headers, e.topic,"
         "        e.created_at, $3, $4, CASE WHEN $4 = 'behind' THEN 0 ELSE 1 END,"
-        "        CASE WHEN $4 = 'retry' THEN pg_catalog.clock_timestamp() + interval '1 second' END, nullif($5, '')"
+        "        CASE WHEN $4 = 'retry' THEN pg_catalog.clock_timestamp() + $6 * (0.9 + pg_catalog.random() / 5) * interval '1 millisecond' END,"
+        "        nullif($5, '')"
         " FROM outbox.events e WHERE e.id = ANY ($2) ON CONFLICT DO NOTHING");
     for (const auto &[group, ids] : groups) {
-        const auto &[destination, reason, error] = group;
+        const auto &[destination, reason, error, pause_ms] = group;
         insert.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(destination), Param::text(name(reason)),
-                    Param::text(error)});
+                    Param::text(error), Param::int8(pause_ms)});
     }
 }
 
-bool readdress(const Lane &lane, const std::string &topic)
+bool readdress(const Lane &lane, const core::Route &route)
 {
-    core::TopicTemplate route;
-    std::string error, hint;
-    if (!route.parse(topic, error, hint))
+    if (!route.good())
         return true;  // the sink is disabled
     pg::Rows kinds = pg::run_once("SELECT DISTINCT destination, topic, aggregate_type, event_type FROM outbox.parked_events WHERE sink_id = $1",
                                   {Param::int4(lane.sink_id)});
@@ -61,8 +59,7 @@ bool readdress(const Lane &lane, const std::string &topic)
         event.aggregate_type = c[2].bytes;
         event.event_type = c[3].bytes;
         core::Buffer buffer;
-        std::string_view destination;
-        route.expand(event, buffer, destination);
+        std::string_view destination = route.to(event, buffer);
         if (destination == c[0].bytes)
             continue;
         all &= pg::run_once(
@@ -231,6 +228,18 @@ void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_v
         "   + least(pg_catalog.power(2, least(attempts, 10)), 300) * (0.75 + pg_catalog.random() / 2) * interval '1 second' END"
         " WHERE sink_id = $1 AND id = ANY ($2)");
     update.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(name(reason)), Param::text(error)});
+}
+
+void put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule)
+{
+    static pg::Statement update(
+        "UPDATE outbox.parked_events SET attempts = attempts + 1, last_error = $3,"
+        " reason = CASE WHEN attempts + 1 < $4 THEN 'retry' ELSE 'dead' END,"
+        " next_attempt_at = CASE WHEN attempts + 1 < $4 THEN pg_catalog.clock_timestamp()"
+        "   + ($5::bigint[])[least(attempts + 1, pg_catalog.cardinality($5))] * (0.9 + pg_catalog.random() / 5) * interval '1 millisecond' END"
+        " WHERE sink_id = $1 AND id = ANY ($2)");
+    update.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(error), Param::int4(schedule.attempts),
+                Param::int8s(schedule.pauses_ms.data(), schedule.pauses_ms.size())});
 }
 
 }  // namespace outbox::store

@@ -12,6 +12,7 @@
 
 #include "core/event.hpp"
 #include "core/keygate.hpp"
+#include "core/route.hpp"
 #include "store/lanes.hpp"
 
 namespace outbox::store {
@@ -23,13 +24,14 @@ struct ToPark {
     std::string destination;
     ParkReason reason;
     std::string error;  // for behind: empty
+    std::int64_t pause_ms = 1000;  // for retry: until it is tried again, give or take a tenth
 };
 
 // Copies the events from the log, in the relay's transaction.
 void park(const Lane &lane, const std::vector<ToPark> &events);
 
-// Parked rows go where the sink's option `topic` sends them now. False: somebody sits on some of them, which stay as they are.
-bool readdress(const Lane &lane, const std::string &topic);
+// Parked rows go where the sink sends their like now. False: somebody sits on some of them, which stay as they are.
+bool readdress(const Lane &lane, const core::Route &route);
 
 // The keys that have a parked event; with `hold` false those with nothing but dead ones do not count.
 void load_gate(const Lane &lane, bool hold, core::KeyGate &gate);
@@ -52,5 +54,12 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
 using Ids = std::vector<std::int64_t>;
 void unpark(const Lane &lane, const Ids &ids);                                          // delivered
 void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_view error);  // with a growing pause
+
+// For events that were refused for their own fault and may yet be taken: how often, and how long after each attempt but the last.
+struct Schedule {
+    int attempts;
+    Ids pauses_ms;
+};
+void put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule);
 
 }  // namespace outbox::store

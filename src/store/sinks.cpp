@@ -213,7 +213,7 @@ static void settle_copy(std::int32_t sink_id)
                  " SELECT sink_id, epoch, lane, batch + 1, \"position\", pg_catalog.pg_current_snapshot(), $2, 0, published"
                  " FROM outbox.lane_progress WHERE sink_id = $1",
                  {Param::int4(sink_id), Param::xid8(pg::next_xid())});
-    readdress(Lane{sink_id, 0, 0, 1}, load_sink(sink_id).options.topic);
+    readdress(Lane{sink_id, 0, 0, 1}, core::Route(load_sink(sink_id).options));
     // A change of lanes under way had a snapshot of the other cluster; it begins anew.
     pg::run_once("DELETE FROM outbox.lane_changes WHERE sink_id = $1", {Param::int4(sink_id)});
     // And a replay was asked for there, not here.
@@ -254,7 +254,7 @@ void forget(std::string_view sink)
 
 static void take_option(SinkConfig &config, const std::string &name, const std::string &value)
 {
-    if (!core::is_own_option(name)) {
+    if (!core::is_own_option(name, config.options.kind)) {
         config.options.properties.emplace_back(core::canonical_property(name), value);
         return;
     }
@@ -275,7 +275,7 @@ SinkConfig load_sink(std::int32_t sink_id)
     rows.get(0, c);
     config.exists = true;
     config.name = std::string(c[0].bytes);
-    config.wrapper = std::string(c[1].bytes);
+    config.options = core::SinkOptions(c[1].bytes == "outbox_http" ? core::Kind::http : core::Kind::kafka);
     config.paused = c[2].number != 0;
     config.lanes = static_cast<std::int32_t>(c[3].number);
     config.floor = c[4].number;
@@ -293,6 +293,11 @@ SinkConfig load_sink(std::int32_t sink_id)
         {Param::text(config.name)}));
     for (auto &option : options)
         take_option(config, option[0], option[1]);
+    if (config.options.kind == core::Kind::http && config.error.empty()) {
+        config.error = core::check_http_server(config.options.http).message;
+        if (config.error.empty())
+            config.error = core::check_http_mapping(config.options.http).message;
+    }
     config.options.database = pg::my_database_name();
     config.options.sink = config.name;
     if (config.options.source.empty())

@@ -34,7 +34,6 @@ void forget_sink(std::int32_t sink_id);  // its row in outbox.sinks is locked
 struct SinkConfig {
     bool exists = false;
     std::string name;
-    std::string wrapper;       // outbox_kafka, outbox_http
     bool paused = false;
     std::string halted;        // why; empty: not halted
     std::string error;         // an option that cannot be used; empty: none

@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/refusal.hpp"
+#include "core/route.hpp"
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
+#include "state/settings.hpp"
 #include "store/parked.hpp"
 
 namespace outbox::worker {
@@ -14,6 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::int64_t kBatch = 1'000;
+constexpr milliseconds kFirstPause{1000};
 constexpr milliseconds kBetweenPasses{1000};
 // What refresh() costs grows with the number of parked events: it is done for a twentieth of the time at most.
 constexpr seconds kBetweenRefreshes{10};
@@ -28,7 +32,7 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
     lane_ = lane;
     options_ = config.options;
     name_ = config.name;
-    wrapper_ = config.wrapper;
+    gone_ = false;
     anything_ = store::anything_parked(lane_);
     readdress();
     if (!known) {
@@ -52,8 +56,9 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
 // Rows that somebody sits on follow when they are let go.
 void Parking::readdress()
 {
-    if (addressed_ != options_.topic)
-        addressed_ = store::readdress(lane_, options_.topic) ? std::optional(options_.topic) : std::nullopt;
+    core::Route route(options_);
+    if (addressed_ != route.text())
+        addressed_ = store::readdress(lane_, route) ? std::optional(route.text()) : std::nullopt;
 }
 
 // Makes due what waits behind nothing any more, and reads which keys are gated.
@@ -102,7 +107,7 @@ void Parking::tally(std::span<const core::Event> events, const std::vector<Fate>
 {
     Tallies tallies;
     for (std::size_t i = 0; i < events.size(); i++) {
-        bool took = fates[i] == Fate::delivered || fates[i] == Fate::dead;
+        bool took = fates[i] == Fate::delivered || fates[i] == Fate::dead || fates[i] == Fate::refused;
         if (!took && fates[i] != Fate::deferred)
             continue;
         std::string_view destination = publisher.destination(events[i]);
@@ -129,13 +134,15 @@ void Parking::park(std::span<const core::Event> events, const std::vector<Fate> 
     for (std::size_t i = 0; i < events.size(); i++) {
         if (fates[i] == Fate::delivered || fates[i] == Fate::open)
             continue;
+        std::int64_t pause_ms = kFirstPause.count();
         store::ParkReason reason = fates[i] == Fate::dead       ? store::ParkReason::dead
                                    : fates[i] == Fate::deferred ? store::ParkReason::retry
+                                   : fates[i] == Fate::refused  ? after_refusal(pause_ms)
                                                                 : store::ParkReason::behind;
         std::string destination(publisher.destination(events[i]));
         if (reason != store::ParkReason::dead || hold())
             gate_.block(destination, events[i].aggregate_id);
-        parked.push_back({events[i].id, std::move(destination), reason, reason == store::ParkReason::behind ? std::string() : publisher.reason(i)});
+        parked.push_back({events[i].id, std::move(destination), reason, reason == store::ParkReason::behind ? std::string() : publisher.reason(i), pause_ms});
     }
     if (parked.empty())
         return;
@@ -185,7 +192,8 @@ std::size_t Parking::pass()
     gate_is_true_ = true;
     if (result == Publisher::Result::outage) {
         outage_ = publisher_->error();
-        next_ = Clock::now() + milliseconds(pause_.next_ms(random_()));
+        gone_ = publisher_->gone();
+        next_ = std::max(Clock::now() + milliseconds(pause_.next_ms(random_())), publisher_->not_before());
     } else {
         outage_.clear();
         pause_.reset();
@@ -199,10 +207,13 @@ Publisher &Parking::publisher()
 {
     if (publisher_ == nullptr) {
         core::SinkOptions options = options_;
-        // Where nothing at all is acknowledged Publisher waits twice the one, and gives up after the other.
-        options.stall_timeout_ms = options_.stall_timeout_ms / 2;
-        options.delivery_timeout_ms = options_.stall_timeout_ms + options_.stall_timeout_ms / 4;
-        publisher_ = std::make_unique<Publisher>(options, wrapper_);
+        // Where nothing at all is acknowledged Publisher waits twice the one, and gives up after the other. An HTTP request has a
+        // time-out of its own.
+        if (options.kind == core::Kind::kafka) {
+            options.stall_timeout_ms = options_.stall_timeout_ms / 2;
+            options.delivery_timeout_ms = options_.stall_timeout_ms + options_.stall_timeout_ms / 4;
+        }
+        publisher_ = std::make_unique<Publisher>(options);
     }
     return *publisher_;
 }
@@ -231,6 +242,7 @@ std::vector<core::Event> Parking::take()
 void Parking::settle(std::span<const core::Event> events, const std::vector<Fate> &fates)
 {
     std::map<std::pair<store::ParkReason, std::string>, store::Ids> groups;
+    std::map<std::string, store::Ids> refused;
     for (std::size_t i = 0; i < events.size(); i++) {
         switch (fates[i]) {
         case Fate::delivered:
@@ -238,10 +250,29 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
         case Fate::gated: groups[{store::ParkReason::behind, {}}].push_back(events[i].id); break;
         case Fate::dead: groups[{store::ParkReason::dead, publisher_->reason(i)}].push_back(events[i].id); break;
         case Fate::deferred: groups[{store::ParkReason::retry, publisher_->reason(i)}].push_back(events[i].id); break;
+        case Fate::refused: refused[publisher_->reason(i)].push_back(events[i].id); break;
         }
     }
     for (const auto &[group, ids] : groups)
         store::put_back(lane_, ids, group.first, group.second);
+    for (const auto &[reason, ids] : refused)
+        store::put_back_refused(lane_, ids, reason, schedule());
+}
+
+store::Schedule Parking::schedule() const
+{
+    store::Schedule schedule{options_.http.attempts, {}};
+    for (std::int64_t pause_s : core::kRefusalPauses)
+        schedule.pauses_ms.push_back(static_cast<std::int64_t>(static_cast<double>(pause_s) * 1000 * settings::retry_scale));
+    return schedule;
+}
+
+// What becomes of an event after its first attempt.
+store::ParkReason Parking::after_refusal(std::int64_t &pause_ms) const
+{
+    store::Schedule s = schedule();
+    pause_ms = s.pauses_ms.front();
+    return s.attempts > 1 ? store::ParkReason::retry : store::ParkReason::dead;
 }
 
 }  // namespace outbox::worker

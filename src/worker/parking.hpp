@@ -43,6 +43,8 @@ public:
     // Why the last pass found the sink down; empty: it did not.
     const std::string &outage() const { return outage_; }
 
+    bool gone() const { return gone_; }  // and that it is no more
+
     // When there may be something to do.
     Clock::time_point next_pass() const { return anything_ || released_ ? next_ : Clock::time_point::max(); }
 
@@ -67,6 +69,8 @@ private:
     bool hold() const { return options_.on_poison == core::OnPoison::hold; }
     Publisher &publisher();
     std::vector<core::Event> take();
+    store::Schedule schedule() const;
+    store::ParkReason after_refusal(std::int64_t &pause_ms) const;
     void settle(std::span<const core::Event> events, const std::vector<Fate> &fates);
     void tally(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher);
     void refresh();
@@ -76,14 +80,15 @@ private:
 
     store::Lane lane_;
     core::SinkOptions options_;
-    std::string name_, wrapper_, outage_;
-    std::optional<std::string> addressed_;  // the option `topic` that the parked rows' destinations follow
+    std::string name_, outage_;
+    std::optional<std::string> addressed_;  // the route that the parked rows' destinations follow
     core::KeyGate gate_;
     std::map<std::string, Closed, std::less<>> closed_;
     std::unique_ptr<Publisher> publisher_;
     core::Backoff pause_{1000, 30'000};  // while the sink is down
     std::minstd_rand random_{std::random_device{}()};
     Clock::time_point next_{}, refreshed_at_{}, refresh_at_{};
+    bool gone_ = false;
     bool anything_ = false;  // but for dead ones
     bool gate_is_true_ = false;
     bool released_ = false;  // something may be behind nothing any more

@@ -30,20 +30,11 @@ long Publisher::until(Clock::time_point t)
     return static_cast<long>(std::clamp<long long>(ms, 0, 60'000));
 }
 
-Publisher::Publisher(core::SinkOptions options, std::string wrapper)
-    : options_(std::move(options)), wrapper_(std::move(wrapper)), reports_(1024)
-{
-    std::string error, hint;  // of a bad template the producer will tell
-    route_.parse(options_.topic, error, hint);
-}
+Publisher::Publisher(core::SinkOptions options) : options_(std::move(options)), route_(options_), reports_(1024) {}
 
 std::string_view Publisher::destination(const core::Event &event)
 {
-    if (sink_ != nullptr)
-        return sink_->destination(event);
-    std::string_view topic;
-    route_.expand(event, route_buffer_, topic);
-    return topic;
+    return sink_ != nullptr ? sink_->destination(event) : route_.to(event, route_buffer_);
 }
 
 Publisher::~Publisher() { close(kCloseLimit); }
@@ -56,7 +47,7 @@ sink::Sink &Publisher::sink()
         core::SinkOptions options = options_;
         options.gapless = !fault("overtaking");
         options.alone = alone_;
-        sink_ = sink::make_kafka(options);
+        sink_ = sink::make(options);
         made_at_ = Clock::now();
     }
     return *sink_;
@@ -64,13 +55,15 @@ sink::Sink &Publisher::sink()
 
 bool Publisher::close(milliseconds limit)
 {
+    if (sink_ != nullptr)
+        not_before_ = sink_->not_before();
     bool gone = sink_ == nullptr || sink_->close(limit);
     sink_.reset();
     probing_ = false;
     return gone;
 }
 
-bool Publisher::left_threads_behind() { return sink::producers_alive() > 0; }
+bool Publisher::left_threads_behind() { return sink::threads_alive() > 0; }
 
 const std::string &Publisher::reason(std::size_t index) const
 {
@@ -88,6 +81,7 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
     stop_by_.reset();
     alone_ = false;
     overtaking_.clear();
+    gone_ = false;
     last_ack_ = Clock::now();
     Work work{events, fates, caller, {}, {}, {}};
     pg::HoldInterrupts hold;
@@ -115,8 +109,11 @@ Publisher::Result Publisher::attempt(Work &work)
             producers = 0;
         }
         Ended ended = send_open(work);
-        if (ended == Ended::all_reported)
-            return Result::complete;
+        if (ended == Ended::all_reported) {
+            if (undecided() == 0)
+                return Result::complete;
+            continue;  // behind an event of their key that was refused meanwhile
+        }
         if (ended == Ended::new_producer && !std::exchange(work.told, true))
             tell();
         // What is in the producer must not come after what is sent next.
@@ -137,6 +134,8 @@ Publisher::Result Publisher::attempt(Work &work)
             return Result::stopped;
         if (ended == Ended::outage)
             return Result::outage;
+        if (ended == Ended::cut_short)
+            return undecided() == 0 ? Result::complete : Result::partly;
     }
     error_ = "the producer failed " + std::to_string(kProducersPerBatch) + " times in a row: " + error_;
     return Result::outage;
@@ -158,6 +157,8 @@ Publisher::Ended Publisher::send_open(Work &w)
     w.acknowledged = 0;
     sink();  // making a producer may take a second, which is not the sink's
     last_ack_ = Clock::now();
+    if (w.began == Clock::time_point{})
+        w.began = last_ack_;
     for (std::size_t i = 0; i < w.events.size(); i++) {
         if (w.fates[i] != Fate::open)
             continue;
@@ -194,7 +195,7 @@ Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
             // Reports are taken while sending: success costs little now, and a failure is known early.
             if ((i & 1023) == 1023) {
                 take_reports(w);
-                return after_reports(w);
+                return end_of(w, after_reports(w));
             }
             return Ended::all_reported;
         case Accept::refused:
@@ -204,7 +205,7 @@ Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
                 set_aside(w, i, Fate::deferred, why.reason);
             else {
                 error_ = why.reason;
-                return Ended::outage;
+                return end_of(w, Ended::outage);
             }
             return Ended::all_reported;
         case Accept::unsure: {
@@ -242,7 +243,15 @@ void Publisher::take_reports(Work &w)
             case Verdict::unsent:
             case Verdict::unknown: break;  // not a verdict on the event: it stays open
             case Verdict::fatal: saw_fatal_ = true; error_ = sink().describe(r.code); break;
-            case Verdict::outage: saw_outage_ = true; error_ = sink().describe(r.code); break;
+            case Verdict::gone: gone_ = true; [[fallthrough]];
+            case Verdict::outage:
+                saw_outage_ = true;
+                error_ = r.words.empty() ? sink().describe(r.code) : r.words;
+                break;
+            case Verdict::refused:
+                set_aside(w, r.tag, Fate::refused, r.words);
+                last_ack_ = Clock::now();  // the sink is there
+                break;
             case Verdict::retry:
                 if (std::string topic(destination(w.events[r.tag])); !w.closed.contains(topic))
                     w.closed.emplace(topic, sink().describe(r.code, topic));
@@ -278,6 +287,25 @@ Publisher::Ended Publisher::after_reports(const Work &w) const
     return Ended::all_reported;
 }
 
+// An outage of a sink that answers each event by itself: what is in flight has been answered too, or not, before this is one.
+Publisher::Ended Publisher::end_of(Work &w, Ended ended)
+{
+    if (ended != Ended::outage || !sink().paced())
+        return ended;
+    sink().recall();
+    while (sink().outstanding() > 0) {
+        if (pg::termination_requested() && !stop_by_)
+            stop_by_ = Clock::now() + kStopGrace;
+        if (stop_by_ && Clock::now() >= *stop_by_)
+            return Ended::stopped;
+        pg::wait(pg::Wait::delivery, sink().fd(), stop_by_ ? until(*stop_by_) : 1000);
+        std::string first = error_;
+        take_reports(w);
+        error_ = first;
+    }
+    return ended;
+}
+
 // Waits until at most `leave` events are unreported.
 Publisher::Ended Publisher::await(Work &w, std::size_t leave)
 {
@@ -292,12 +320,21 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
             continue;
         }
         Ended ended = after_reports(w);
-        if (ended != Ended::all_reported || sink().outstanding() <= leave)
-            return ended;
+        if (ended != Ended::all_reported)
+            return end_of(w, ended);
+        if (sink().outstanding() <= leave)
+            return w.cut_short ? Ended::cut_short : ended;
         if (pg::termination_requested()) {
             // The time allowed is for what is in flight. What is still here must not leave meanwhile and be unanswered
             // when it is over.
             stop_by_ = now + kStopGrace;
+            sink().recall();
+            continue;
+        }
+        // Each event takes its time, and a transaction is open.
+        Clock::time_point cut = sink().paced() && !w.cut_short ? w.began + milliseconds(options_.stall_timeout_ms) : Clock::time_point::max();
+        if (now >= cut) {
+            w.cut_short = true;
             sink().recall();
             continue;
         }
@@ -313,7 +350,7 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
         Clock::time_point stall = last_ack_ + patience;
         if (now >= stall - patience / 2 && is_stuck(w, now >= stall))
             return Ended::stalled;
-        deadline = std::min(deadline, now < stall ? now + patience / 4 + milliseconds(1) : now + milliseconds(50));
+        deadline = std::min({deadline, cut, now < stall ? now + patience / 4 + milliseconds(1) : now + milliseconds(50)});
         pg::wait(pg::Wait::delivery, sink().fd(), until(deadline));
     }
 }

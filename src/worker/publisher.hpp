@@ -19,7 +19,7 @@
 #include "core/event.hpp"
 #include "core/keygate.hpp"
 #include "core/options.hpp"
-#include "core/topic.hpp"
+#include "core/route.hpp"
 #include "sink/sink.hpp"
 
 namespace outbox::worker {
@@ -32,19 +32,20 @@ enum class Fate : std::uint8_t {
     delivered,
     dead,       // can never be delivered: see reason()
     deferred,   // its topic or key cannot take it now: see reason()
+    refused,    // its own fault, and perhaps not for ever: tried again by the sink's schedule. See reason()
     gated,      // not sent: behind a dead, deferred or parked event of its key
 };
 
 class Publisher {
 public:
-    Publisher(core::SinkOptions options, std::string wrapper);
+    explicit Publisher(core::SinkOptions options);
     ~Publisher();
 
     enum class Result {
         complete,  // no event is open
-        partly,    // it took long to find out who was guilty; the rest in another transaction
+        partly,    // it took long; the rest in another transaction
         stopped,   // the process is to end; what was acknowledged within the time allowed is delivered
-        outage,    // the sink takes nothing now: error() says why
+        outage,    // the sink takes nothing now: error() says why, gone() whether it ever will, not_before() when it wants to be asked
     };
 
     // Sends the events whose fate is open, in order, and waits. `gated(event)` is asked before an event is sent; a dead
@@ -64,9 +65,10 @@ public:
         return publish(events, fates, gated, [] {});
     }
 
-    // The probe of a sink that is down: one event that stays in the producer with no time limit.
+    // The probe of a sink that is down: one event that stays in the producer with no time limit of ours.
     void probe(const core::Event &event);
-    enum class Probe { waiting, delivered, failed, suspect };  // suspect: it is the event's fault, publish() must judge it
+    // suspect: it is the event's fault, publish() must judge it. refused: likewise, and it is judged: reason(0)
+    enum class Probe { waiting, delivered, failed, suspect, refused };
     Probe probe_result();
     bool probing() const { return probing_; }
     Probe end_probe(std::chrono::milliseconds grace);  // for good: waits for its report if it has left, at most so long
@@ -75,6 +77,8 @@ public:
     // Asks in the background what is the matter with a destination, and says what came of it the last time.
     sink::Sink::Answer inquire(std::string_view destination, std::string &words);
     const std::string &error() const { return error_; }       // of the last outage
+    bool gone() const { return gone_; }
+    Clock::time_point not_before() const { return not_before_; }
     const std::string &overtaking() const { return overtaking_; }  // what must never happen, and did in the last publish()
     const std::string &reason(std::size_t index) const;       // why event `index` of the last publish() is dead
     int fd() { return sink_ != nullptr ? sink_->fd() : -1; }
@@ -95,7 +99,7 @@ private:
         void (*meanwhile)(void *);
         void *meanwhile_arg;
     };
-    enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled };
+    enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled, cut_short };
 
     sink::Sink &sink();  // makes one, at most one a second
     Result publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, const Caller &caller);
@@ -112,7 +116,9 @@ private:
         bool told = false;                    // of a new producer
         Clock::time_point judged_from{};      // when it was first asked who is guilty
         bool takes_too_long() const;
+        Clock::time_point began{};            // sending
         bool all_sent = false;                // once
+        bool cut_short = false;               // it took long: what had not left was taken back
         bool gate(Publisher &p, std::size_t i);
     };
 
@@ -121,6 +127,7 @@ private:
     Ended send_open(Work &w);
     Ended send_one(Work &w, std::size_t i);
     Ended await(Work &w, std::size_t leave);
+    Ended end_of(Work &w, Ended ended);
     void take_reports(Work &w);
     void withdraw(Work &w);
     void check_order(const Work &w);
@@ -134,18 +141,17 @@ private:
     Ended after_reports(const Work &w) const;
 
     core::SinkOptions options_;
-    std::string wrapper_;
-    core::TopicTemplate route_;
+    core::Route route_;
     core::Buffer route_buffer_;
     std::unique_ptr<sink::Sink> sink_;
-    Clock::time_point made_at_{}, last_ack_{};
+    Clock::time_point made_at_{}, last_ack_{}, not_before_{};
     std::optional<Clock::time_point> stop_by_;
     std::string probe_to_;
     Clock::time_point probed_at_{};
     std::vector<sink::Report> reports_;
     std::unordered_map<std::size_t, std::string> reasons_;
     bool alone_ = false;  // what sink() makes: a producer that a refusal does not harm
-    bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false;
+    bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false, gone_ = false;
     std::string error_, overtaking_;
 };
 

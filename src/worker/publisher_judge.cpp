@@ -16,7 +16,7 @@ void Publisher::set_aside(Work &w, std::size_t i, Fate fate, std::string reason)
     const core::Event &e = w.events[i];
     w.fates[i] = fate;
     reasons_.emplace(i, std::move(reason));
-    if (fate == Fate::deferred || options_.on_poison == core::OnPoison::hold)
+    if (fate == Fate::deferred || fate == Fate::refused || options_.on_poison == core::OnPoison::hold)
         w.held.block(destination(e), e.aggregate_id);
 }
 

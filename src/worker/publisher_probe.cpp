@@ -11,6 +11,8 @@ using std::chrono::milliseconds;
 void Publisher::probe(const core::Event &event)
 {
     sink::Refusal why;
+    reasons_.clear();
+    gone_ = false;
     Accept accepted = sink().send(event, 0, why);
     probing_ = accepted == Accept::queued;
     probe_to_ = destination(event);
@@ -47,9 +49,14 @@ Publisher::Probe Publisher::probe_result()
     probing_ = false;
     if (n > 0 && reports_[0].verdict == Verdict::delivered)
         return Probe::delivered;
+    if (n > 0 && reports_[0].verdict == Verdict::refused) {
+        reasons_.emplace(0, reports_[0].words);
+        return Probe::refused;
+    }
+    gone_ = n > 0 && reports_[0].verdict == Verdict::gone;
     bool events_fault = n > 0 && (reports_[0].verdict == Verdict::poison || reports_[0].verdict == Verdict::retry);
     if (n > 0)
-        error_ = sink().describe(reports_[0].code);
+        error_ = reports_[0].words.empty() ? sink().describe(reports_[0].code) : reports_[0].words;
     close(kCloseLimit);
     return events_fault ? Probe::suspect : Probe::failed;
 }
@@ -59,7 +66,7 @@ Publisher::Probe Publisher::end_probe(milliseconds grace)
     Clock::time_point limit = Clock::now() + grace;
     sink().recall();
     Probe result = probe_result();
-    while (result == Probe::waiting && Clock::now() < limit) {
+    while (result == Probe::waiting && sink_ != nullptr && Clock::now() < limit) {
         pg::wait(pg::Wait::delivery, sink_->fd(), until(limit));
         result = probe_result();
     }

@@ -53,6 +53,8 @@ Relay::Next Relay::step()
         return Next::end;
     if (!loaded_ || shared::generation() != generation_) {
         std::uint64_t generation = shared::generation();
+        if (generation != generation_)
+            gone_.clear();  // its options changed, or somebody resumed it
         switch (load()) {
         case Load::gone: return Next::end;
         case Load::busy: return Next::wait;
@@ -72,9 +74,17 @@ Relay::Next Relay::step()
             loaded_ = false;  // looked at again each time: ALTER EXTENSION UPDATE may have mended it
         return extension_gone() ? Next::again : Next::wait;
     }
+    if (!gone_.empty()) {
+        enter(State::disabled);
+        return extension_gone() ? Next::again : Next::wait;
+    }
     if (down_)
         return extension_gone() ? Next::again : probe_pass();
     shared::set_progress(progress_.position, static_cast<std::int64_t>(parking_.pass()));
+    if (parking_.gone()) {
+        disable(parking_.outage());
+        return Next::again;
+    }
     show_outage_of_parked();
     return publish_pass();
 }
@@ -125,7 +135,7 @@ Relay::Next Relay::publish_pass()
     }
     pg::report_statistics();
     if (result == Publisher::Result::outage)
-        outage(publisher_->error());
+        outage(*publisher_);
     else
         backoff_.reset();
     if (result == Publisher::Result::outage || result == Publisher::Result::stopped)

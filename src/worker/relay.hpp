@@ -26,7 +26,7 @@ class Relay {
 public:
     explicit Relay(const shared::Assignment &assignment) { lane_.sink_id = assignment.sink_id; lane_.lane = assignment.lane; }
     void run();
-    bool close();  // false: a thread of librdkafka's is still there
+    bool close();  // false: a thread of a client library's is still there
 
 private:
     enum class Next { again, gather, wait, end };
@@ -38,6 +38,8 @@ private:
     Next probe_pass();
     Next park_first(const store::Batch &batch, pg::Transaction &transaction);
     void record_probe();
+    void park_probe();
+    void disable(const std::string &why);
     void up_again();
     void show_outage_of_parked();
     void settle_probe(std::chrono::milliseconds grace);
@@ -56,7 +58,7 @@ private:
     void failed(const char *what);
     void clear_error();
     void enter(shared::State state);
-    void outage(const std::string &why);
+    void outage(const Publisher &publisher);
     void sleep(Next next);
     void awake();
     bool extension_usable();
@@ -87,6 +89,7 @@ private:
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     shared::State state_ = shared::State::starting;
     std::string error_, house_error_, parked_error_;
+    std::string gone_;                      // the sink said that it is no more: nothing is sent until somebody has looked
     bool error_inherited_ = true;  // the slot may still show what was wrong with the process before
 };
 

@@ -1,4 +1,5 @@
 // A relay while its sink is down: back-off and probe, no transaction open, nothing counted, nothing parked.
+#include <algorithm>
 #include <cstdio>
 
 #include "pg/session.hpp"
@@ -10,8 +11,11 @@ namespace outbox::worker {
 using shared::State;
 using std::chrono::milliseconds;
 
-void Relay::outage(const std::string &why)
+void Relay::outage(const Publisher &publisher)
 {
+    const std::string &why = publisher.error();
+    if (publisher.gone())
+        return disable(why);
     char line[400];
     if (!down_) {
         snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is down: %s", config_.name.c_str(), lane_.lane, why.c_str());
@@ -21,10 +25,24 @@ void Relay::outage(const std::string &why)
     error_ = why;
     shared::set_error(why.c_str());
     enter(State::backing_off);
-    back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
+    back_off_until_ = std::max(Clock::now() + milliseconds(backoff_.next_ms(random_())), publisher.not_before());
 }
 
-// No transaction is held: the first pending event stays in the producer with no time limit and is recorded when its report comes.
+// Its events stay pending. It is not tried again before its options change, somebody resumes it, or the server starts anew.
+void Relay::disable(const std::string &why)
+{
+    gone_ = "until ALTER SERVER with another address, or outbox.resume, nothing more is sent: " + why;
+    char line[500];
+    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is disabled: %s", config_.name.c_str(), lane_.lane, gone_.c_str());
+    pg::log(pg::Level::warning, line);
+    down_ = false;
+    error_ = gone_;
+    shared::set_error(error_.c_str());
+    enter(State::disabled);
+}
+
+// No transaction is held: the first pending event stays in the producer with no time limit of ours and is recorded when its report
+// comes.
 Relay::Next Relay::probe_pass()
 {
     enter(State::backing_off);
@@ -57,9 +75,10 @@ Relay::Next Relay::probe_pass()
         }
         return Next::wait;
     case Publisher::Probe::failed:
-        outage(publisher_->error());
+        outage(*publisher_);
         return Next::wait;
     case Publisher::Probe::suspect: break;
+    case Publisher::Probe::refused: park_probe(); break;
     case Publisher::Probe::delivered: record_probe();
     }
     up_again();
@@ -109,8 +128,27 @@ void Relay::settle_probe(milliseconds grace)
     if (publisher_ == nullptr || !publisher_->probing())
         return;
     pg::HoldInterrupts hold;
-    if (publisher_->end_probe(grace) == Publisher::Probe::delivered)
-        record_probe();
+    switch (publisher_->end_probe(grace)) {
+    case Publisher::Probe::delivered: record_probe(); break;
+    case Publisher::Probe::refused: park_probe(); break;
+    default: break;
+    }
+}
+
+// The sink is there, and the probe was refused for its own fault: that was an attempt.
+void Relay::park_probe()
+{
+    pg::HoldInterrupts hold;
+    pg::Transaction transaction;
+    if (!extension_usable())
+        return;
+    if (store::claim(lane_, progress_, cap_.has_value())) {
+        fates_.assign(1, Fate::refused);
+        finish_batch(*batch_, Publisher::Result::outage);
+    } else {
+        loaded_ = false;
+    }
+    transaction.commit();
 }
 
 void Relay::record_probe()

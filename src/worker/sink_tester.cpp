@@ -26,7 +26,7 @@ static void test(SinkTest &test)
         snprintf(test.error, sizeof test.error, "%s", config.error.c_str());
         return;
     }
-    for (const sink::Check &check : sink::test_kafka(config.options, std::chrono::milliseconds(SinkTest::kLimitMs), pg::termination_requested)) {
+    for (const sink::Check &check : sink::test(config.options, std::chrono::milliseconds(SinkTest::kLimitMs), pg::termination_requested)) {
         if (test.count == SinkTest::kRows)
             break;
         SinkTest::Row &row = test.rows[test.count++];

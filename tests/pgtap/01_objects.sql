@@ -59,6 +59,7 @@ SELECT set_eq(
     ('lane_of', 'aggregate_id text, id bigint, lanes integer', 'integer'),
     ('takes', 'events text, aggregate_type text, event_type text', 'boolean'),
     ('kafka_validator', 'options text[], catalog oid', 'void'),
+    ('http_validator', 'options text[], catalog oid', 'void'),
     ('on_sink_ddl', '', 'event_trigger'),
     ('pause', 'sink text', 'void'),
     ('resume', 'sink text', 'void'),
@@ -159,7 +160,7 @@ SELECT is_empty(
       WHERE NOT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) o WHERE c.oid = t AND o LIKE 'autovacuum_vacuum_scale_factor=%')$$,
     'tables that rows leave are vacuumed sooner than by default (B68)');
 SELECT set_eq(
-    $$SELECT name, setting, context FROM pg_settings WHERE name LIKE 'outbox.%' AND name <> 'outbox.fault'$$,
+    $$SELECT name, setting, context FROM pg_settings WHERE name LIKE 'outbox.%' AND name NOT IN ('outbox.fault', 'outbox.retry_scale')$$,
     $$VALUES ('outbox.publish', 'on', 'sighup'), ('outbox.poll_interval', '1000', 'sighup'), ('outbox.retention', '604800', 'sighup'),
              ('outbox.inbox_retention', '2592000', 'sighup'), ('outbox.replay_rate', '1000', 'sighup'),
              ('outbox.max_event_size', '900000', 'superuser'), ('outbox.lock_keys', 'off', 'user'), ('outbox.instance', '', 'sighup'),

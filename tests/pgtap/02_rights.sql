@@ -34,8 +34,8 @@ SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c, aclexplode(c.relacl) a
 SELECT is_empty($$SELECT 1 FROM pg_attribute a WHERE a.attacl IS NOT NULL
                   AND a.attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'outbox'::regnamespace)$$, 'no column either');
 SELECT is_empty($$SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'outbox' AND a.grantee <> n.nspowner$$, 'nor the schema');
-SELECT is_empty($$SELECT 1 FROM pg_foreign_data_wrapper w, aclexplode(w.fdwacl) a WHERE w.fdwname = 'outbox_kafka' AND a.grantee <> w.fdwowner$$,
-                'nor the wrapper: whoever may create a sink may send every event anywhere');
+SELECT is_empty($$SELECT 1 FROM pg_foreign_data_wrapper w, aclexplode(w.fdwacl) a WHERE w.fdwname IN ('outbox_kafka', 'outbox_http') AND a.grantee <> w.fdwowner$$,
+                'nor the wrappers: whoever may create a sink may send every event anywhere');
 SELECT is(pg_temp.as_role('tap_nobody', $$SELECT outbox.add_event('k', 'x', '{}')$$), '42501', 'a role without anything cannot add an event');
 SELECT is(pg_temp.as_role('tap_nobody', $$INSERT INTO outbox.events (event_type) VALUES ('x')$$), '42501', 'nor insert one');
 SELECT is(pg_temp.as_role('tap_nobody', $$SELECT count(*) FROM outbox.lag$$), '42501', 'nor see the lag');

@@ -157,7 +157,7 @@ TEST(Failures, CloseThatMayNotWaitSaysSoAndLeavesNothingBroken) {
         sink->flush();
         sink->close(milliseconds(0));
         EXPECT_TRUE(sink->close(seconds(5))) << "asked again, it waits again";
-        EXPECT_EQ(sink::producers_alive(), 0);
+        EXPECT_EQ(sink::threads_alive(), 0);
     }
 }
 

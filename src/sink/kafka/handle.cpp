@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <librdkafka/rdkafka.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,17 +16,6 @@ void Release::operator()(rd_kafka_topic_s* topic) const noexcept { rd_kafka_topi
 void Release::operator()(rd_kafka_queue_s* queue) const noexcept { rd_kafka_queue_destroy(queue); }
 void Release::operator()(rd_kafka_headers_s* headers) const noexcept { rd_kafka_headers_destroy(headers); }
 void Release::operator()(rd_kafka_op_s* event) const noexcept { rd_kafka_event_destroy(event); }
-
-SignalsBlocked::SignalsBlocked() noexcept {
-    static_assert(sizeof(sigset_t) <= sizeof before_);
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, reinterpret_cast<sigset_t*>(before_));
-}
-
-SignalsBlocked::~SignalsBlocked() {
-    pthread_sigmask(SIG_SETMASK, reinterpret_cast<const sigset_t*>(before_), nullptr);
-}
 
 Pipe::Pipe() {
     if (pipe2(ends_, O_NONBLOCK | O_CLOEXEC) != 0) {

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "sink/signals.hpp"
+
 struct rd_kafka_s;
 struct rd_kafka_conf_s;
 struct rd_kafka_topic_s;
@@ -27,18 +29,6 @@ using Queue = std::unique_ptr<rd_kafka_queue_s, Release>;
 using Headers = std::unique_ptr<rd_kafka_headers_s, Release>;
 using EventPtr = std::unique_ptr<rd_kafka_op_s, Release>;
 // The client itself has no owner of this kind: destroying it may take seconds (see attendant.hpp).
-
-// While one lives, this thread takes no signal, and neither will any thread that it starts.
-class SignalsBlocked {
-public:
-    SignalsBlocked() noexcept;
-    ~SignalsBlocked();
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
-private:
-    alignas(16) unsigned char before_[128];  // a sigset_t
-};
 
 // A pipe that neither blocks nor is inherited: librdkafka writes, we read.
 class Pipe {

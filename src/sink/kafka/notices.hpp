@@ -7,13 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text.hpp"
+
 namespace outbox::sink::kafka {
 
-// The longest text that leaves the sink for an error column.
-inline constexpr std::size_t kMaxText = 200;
-
-// One printable line of UTF-8, at most kMaxText bytes, with each of `secrets` blotted out.
-std::string clean_text(std::string_view text, const std::vector<std::string>& secrets);
+using core::clean_text;
+using core::kMaxText;
 
 class Notices {
 public:

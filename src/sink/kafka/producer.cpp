@@ -463,6 +463,4 @@ std::unique_ptr<Sink> make_kafka(const core::SinkOptions& options) {
     return std::make_unique<kafka::Producer>(options);
 }
 
-int producers_alive() { return kafka::clients(); }
-
 }  // namespace outbox::sink
