@@ -73,7 +73,7 @@ TEST(HttpOptions, SecretsAreDecodedAndNeverShown) {
     EXPECT_EQ(two.signing_keys[0].size(), 24u);
     EXPECT_EQ(two.signing_keys[1].size(), 64u);
     for (const std::string& value : {std::string(), std::string(" "), std::string("sesame-open-now"), "whsec_" + std::string(28, 'A') + "AAA=",
-                                     "whsec_" + std::string(84, 'A') + "AAA=", "whsec_%%%%", of24 + ",sesame", "whsec_" + std::string(33, 'A')}) {
+                                     "whsec_" + std::string(84, 'A') + "AAA=", std::string("whsec_%%%%"), of24 + ",sesame", "whsec_" + std::string(33, 'A')}) {
         const OptionError error = refusal("secret", value);
         EXPECT_EQ(error.message.find("sesame"), std::string::npos);
         EXPECT_EQ(error.message.find("AAAA"), std::string::npos);
