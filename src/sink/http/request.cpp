@@ -180,10 +180,10 @@ void Handle::prepare(const core::HttpMessage& message) {
 
     line("Expect:");  // no 100-continue
     bool typed = false;
-    for (const auto& [name, value] : message.headers) {
-        if (std::any_of(o.headers.begin(), o.headers.end(), [&](const auto& ours) { return same(ours.first, name); })) continue;
-        typed = typed || name == "content-type";
-        header(name, value);
+    for (const auto& of_event : message.headers) {
+        if (std::any_of(o.headers.begin(), o.headers.end(), [&](const auto& ours) { return same(ours.first, of_event.first); })) continue;
+        typed = typed || of_event.first == "content-type";
+        header(of_event.first, of_event.second);
     }
     if (!typed) line("Content-Type:");  // libcurl would say that it is a form
     for (const auto& [name, value] : o.headers) header(name, value);
