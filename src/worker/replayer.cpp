@@ -87,7 +87,7 @@ bool Replayer::load()
     if (publisher_ == nullptr || !(config.options == publisher_->options())) {
         if (publisher_ != nullptr)
             publisher_->close(kCloseLimit);
-        publisher_ = std::make_unique<Publisher>(config.options, config.wrapper);
+        publisher_ = std::make_unique<Publisher>(config.options);
         back_off_until_ = {};
     }
     if (!config.error.empty())
