@@ -835,6 +835,10 @@ CREATE FUNCTION outbox.segment_holders(OUT holder text) RETURNS SETOF text
     SELECT format('the transaction "%s" has been prepared since %s', x.gid, x.prepared) FROM oldest o, pg_prepared_xacts x
     WHERE x.database = current_database() AND age(x.transaction) > age(o.fence::xid)
     UNION ALL
+    SELECT DISTINCT format('process %s has been reading it since %s', a.pid, a.xact_start) FROM oldest o, pg_locks k JOIN pg_stat_activity a USING (pid)
+    WHERE k.relation = to_regclass('outbox.events_' || o.segment) AND k.granted AND a.datname = current_database()
+      AND a.xact_start < clock_timestamp() - interval '1 second' AND a.pid <> pg_backend_pid()
+    UNION ALL
     SELECT format('replay %s of sink "%s" has still to read it', r.replay_id, s.name) FROM oldest o, outbox.replay_requests r JOIN outbox.sinks s USING (sink_id)
     WHERE r.finished_at IS NULL AND s.dropped_at IS NULL AND r."position" < o.last AND r.last_id >= o.first
     $$;
