@@ -65,6 +65,9 @@ public:
         return publish(events, fates, gated, [] {});
     }
 
+    // Makes the producer, if there is none: that may wait for a second, so not in a transaction.
+    void make_ready() { sink(); }
+
     // The probe of a sink that is down: one event that stays in the producer with no time limit of ours.
     void probe(const core::Event &event);
     // suspect: it is the event's fault, publish() must judge it. refused: likewise, and it is judged: reason(0)

@@ -47,6 +47,7 @@ Relay::Next Relay::probe_pass()
 {
     enter(State::backing_off);
     if (!publisher_->probing()) {
+        publisher_->make_ready();
         pg::Transaction transaction;
         if (!extension_usable())
             return Next::wait;

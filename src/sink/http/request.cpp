@@ -24,29 +24,30 @@ namespace outbox::sink::http {
 
 namespace {
 
-constexpr std::size_t kBodyKept = 512;        // of an answer, for an error column
+constexpr std::size_t kBodyKept = 4096;       // of an answer, for an error column; more than that shows, so that no secret is cut in two
 constexpr std::size_t kMostBody = 64 << 10;   // what is longer is broken off, and judged by its status
 constexpr std::size_t kMostHeaders = 32 << 10;
+
+std::string base64(std::string_view bytes) {
+    core::Buffer text;
+    core::append_base64(text, bytes);
+    return std::string(text.view());
+}
 
 std::vector<std::string> secrets_of(const core::HttpOptions& o) {
     std::vector<std::string> secrets;
     for (const std::string* text : {&o.bearer_token, &o.password}) {
         if (text->size() >= 4) secrets.push_back(*text);
     }
-    for (const std::string& key : o.signing_keys) {
-        core::Buffer text;
-        core::append_base64(text, key);
-        secrets.emplace_back(text.view());
-    }
+    for (const std::string& key : o.signing_keys) secrets.push_back(base64(key));
+    if (!o.username.empty()) secrets.push_back(base64(o.username + ":" + o.password));
     return secrets;
 }
 
 std::string authorization(const core::HttpOptions& o) {
     if (!o.bearer_token.empty()) return "Authorization: Bearer " + o.bearer_token;
     if (o.username.empty()) return {};
-    core::Buffer text;
-    core::append_base64(text, o.username + ":" + o.password);
-    return "Authorization: Basic " + std::string(text.view());
+    return "Authorization: Basic " + base64(o.username + ":" + o.password);
 }
 
 std::string printed(const sockaddr* address) {
