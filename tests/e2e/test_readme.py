@@ -10,9 +10,9 @@ README = (env.REPO / "README.md").read_text()
 BLOCKS = re.compile(r"(?:^<!-- first: (?P<first>.*) -->\n)?^```sql\n(?P<sql>.*?)^```$", re.M | re.S)
 
 
-def table_under(heading):
-    """The first column of the first table below the heading: all names in backticks in it."""
-    section = README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+def table_under(heading, level="##"):
+    """The first column of the tables below the heading, up to the next one: all names in backticks in it."""
+    section = re.split(r"\n##+ ", README.split(f"\n{level} {heading}\n", 1)[1], maxsplit=1)[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
 
@@ -53,8 +53,10 @@ def test_the_settings_are_those_of_the_server(db):
 
 def test_the_options_are_those_of_the_sink():
     source = (env.REPO / "src/core/options.cpp").read_text()
-    there = set(re.findall(r'\{"(\w+)", set_\w+\}', source))
+    there = set(re.findall(r'\{"(\w+)", set_\w+(?:, true)?\}', source))
     assert there and table_under("Sinks") == there
+    servers = re.search(r"kServer\[\] = \{(.*?)\n\};", (env.REPO / "src/core/http_options.cpp").read_text(), re.S)[1]
+    assert set(re.findall(r'^    \{"(\w+)"', servers, re.M)) <= table_under("Webhooks", "###")
 
 
 def test_what_can_be_called_exists_with_these_arguments(db):
