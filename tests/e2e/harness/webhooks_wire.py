@@ -76,6 +76,9 @@ class Http1(Connection):
 
     def data_received(self, data):
         self._buffer += data
+        if self._buffer[0] == 0x16:  # that would be TLS
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            self.transport.close()
         self.go_on()
 
     def go_on(self):
