@@ -1,10 +1,9 @@
-"""A payments scenario, told as it goes. Started by tests/demo/run."""
+"""A payments scenario, told as it goes. Started by tests/demo/run. SINK=http sends webhooks instead of Kafka records."""
 
 import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,20 +14,15 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests/e2e"))
 
 import psycopg  # noqa: E402
-from confluent_kafka import Consumer, KafkaError, TopicPartition  # noqa: E402
 from harness import env  # noqa: E402
-from harness import kafka as kafka_module  # noqa: E402
-from harness.kafka import Kafka  # noqa: E402
-from harness.mock import Mock  # noqa: E402
 from harness.postgres import Postgres  # noqa: E402
 from harness.wait import eventually  # noqa: E402
+from places import Endpoint, Topic  # noqa: E402
 from plot import binned, draw  # noqa: E402
 
-TOPIC = "payments"
 PAYMENTS = 1_200     # written one by one, by WRITERS clients
 WRITERS = 4
 REFUSED = 7          # every so manieth capture is rolled back
-BULK = 20_000        # payments settled in one transaction, for a relay that is killed in the middle of a batch
 PLOT = Path(os.environ.get("DEMO_PLOT") or env.ENV / "demo.svg")
 
 START = time.monotonic()
@@ -66,45 +60,6 @@ def show_lag(db, when):
     with db() as c:
         table(c.execute("SELECT sink, state, pending, date_trunc('milliseconds', oldest_pending_age) AS oldest_pending_age,"
                         " parked, dead, last_error FROM outbox.lag"))
-
-
-# ---- the topic as a consumer has it ----------------------------------------------------------------------------------------
-
-class Reader:
-    """Reads the topic from its beginning, in a thread, and keeps each record's key, event_id and event_type, and when it came how long
-    after it was written."""
-
-    def __init__(self, bootstrap):
-        self.records, self.times = [], []
-        self._ends = threading.Event()
-        conf = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False,
-                "auto.offset.reset": "earliest", "log_level": 0, "fetch.wait.max.ms": 50}
-        self._consumer, self._asker = Consumer(conf), Consumer(conf)  # one for each thread
-        self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self):
-        while not self._ends.is_set():
-            for m in self._consumer.consume(1000, 0.02):
-                if m.error():
-                    if m.error().code() not in (KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART):
-                        say(f"   the consumer says: {m.error()}")
-                    continue
-                self.times.append((now(), time.time() - m.timestamp()[1] / 1000))
-                headers = dict(m.headers() or [])
-                self.records.append((m.key().decode(), headers["event_id"].decode(), headers["event_type"].decode(),
-                                     m.value()))
-        self._consumer.close()
-
-    def end(self):
-        """The topic's end, as the broker has it: ahead of what has been read."""
-        return self._asker.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=5, cached=False)[1]
-
-    def close(self):
-        self._ends.set()
-        self._thread.join(10)
-        self._asker.close()
 
 
 class Watcher:
@@ -210,23 +165,10 @@ class Writers:
 
 class Demo:
     def __init__(self, stack):
-        version = env.default_version()
-        mock = os.environ.get("DEMO_BROKER") == "mock"
-        reason = kafka_module.available()
-        if reason and not mock:
-            say(f"   No Apache Kafka here ({reason}): the mock broker stands in.")
-        self.mock = mock or bool(reason)
-        self.pg = stack.enter_context(Postgres(version))
-        self.broker = stack.enter_context(Mock() if self.mock else Kafka())
-        self.broker.start()
+        self.pg = stack.enter_context(Postgres(env.default_version()))
+        self.place = (Endpoint if os.environ.get("SINK") == "http" else Topic)(stack, say, now)
         self.pg.start()
-        if self.mock:
-            self.broker.cmd(f"topic {TOPIC} 1")
-        else:
-            self.broker.create_topic(TOPIC)
         self.pg.sql("CREATE DATABASE shop")
-        self.reader = Reader(self.broker.bootstrap)
-        stack.callback(self.reader.close)
         self.stack, self.marks = stack, []
 
     def connect(self, **kw):
@@ -244,12 +186,9 @@ class Demo:
 
     def set_up(self):
         versions = self.value("SELECT split_part(version(), ' ', 2)")
-        broker = "the mock broker" if self.mock else "Apache Kafka"
-        say(f"   PostgreSQL {versions} on port {self.pg.port}, {broker} on {self.broker.bootstrap}.")
+        say(f"   PostgreSQL {versions} on port {self.pg.port}, {self.place.what}.")
         for sql in ("CREATE TABLE payments (id text PRIMARY KEY, status text NOT NULL, amount int NOT NULL)",
-                    "CREATE EXTENSION outbox",
-                    "CREATE SERVER kafka FOREIGN DATA WRAPPER outbox_kafka\n"
-                    f"      OPTIONS (bootstrap_servers '{self.broker.bootstrap}', topic '{TOPIC}')"):
+                    "CREATE EXTENSION outbox", *self.place.statements()):
             say(f"   {sql};")
             with self.connect() as c:
                 c.execute(sql)
@@ -257,8 +196,9 @@ class Demo:
         self.stack.callback(self.watcher.close)
 
     def three_transactions(self):
-        say("   The sink is paused for a moment, so that there is a lag to look at:  SELECT outbox.pause('kafka')")
-        self.value("SELECT outbox.pause('kafka')")
+        sink = self.place.sink
+        say(f"   The sink is paused for a moment, so that there is a lag to look at:  SELECT outbox.pause('{sink}')")
+        self.value("SELECT outbox.pause(%s)", sink)
         with self.connect(autocommit=False) as c:
             for what, text, end in (("authorise", AUTHORIZE, "COMMIT"), ("capture", CAPTURE, "COMMIT"),
                                     ("capture again, and the bank says no", CAPTURE, "ROLLBACK")):
@@ -268,13 +208,13 @@ class Demo:
                 run_statements(c, text, **values)
                 c.commit() if end == "COMMIT" else c.rollback()
         show_lag(self.connect, "before")
-        self.value("SELECT outbox.resume('kafka')")
-        say("   SELECT outbox.resume('kafka')")
-        eventually(lambda: len(self.reader.records) >= 2, 30, "two events on the topic")
+        self.value("SELECT outbox.resume(%s)", sink)
+        say(f"   SELECT outbox.resume('{sink}')")
+        eventually(lambda: len(self.place.records) >= 2, 30, f"two events {self.place.there}")
         eventually(lambda: self.pending() == 0, 10, "nothing pending")
         show_lag(self.connect, "after")
-        say(f"   The topic {TOPIC}, as a consumer sees it (the rolled-back event is not there):")
-        for key, event_id, event_type, value in self.reader.records:
+        say(f"   {self.place.as_seen} (the rolled-back event is not there):")
+        for key, event_id, event_type, value in self.place.records:
             say(f"   key {key}  event_type {event_type}  event_id {event_id}\n      {value.decode()}")
 
     # ---- act 2
@@ -283,7 +223,7 @@ class Demo:
         with contextlib.suppress(psycopg.OperationalError), self.connect(connect_timeout=2) as c:
             lag = c.execute("SELECT pending, extract(epoch FROM oldest_pending_age)::numeric(10,2), state FROM outbox.lag").fetchone()
             say(f"   {now():3.0f} s   committed {writers.committed:5}   rolled back {writers.rolled_back:4}"
-                f"   on the topic {len(self.reader.records) - 2:5}   pending {lag[0]:5}, oldest {lag[1]} s, relay {lag[2]}")
+                f"   {self.place.there} {len(self.place.records) - 2:5}   pending {lag[0]:5}, oldest {lag[1]} s, relay {lag[2]}")
 
     def relay_in_flight(self, limit=2):
         """The pid of the relay at a moment when it has sent events and waits for the acknowledgements."""
@@ -309,13 +249,13 @@ class Demo:
                 self.terminate_relay()
             if not writers.busy:
                 break
-        say(f"   Then {BULK} payments are settled in one transaction, and the relay that sends them is killed:")
+        say(f"   Then {self.place.bulk} payments are settled in one transaction, and the relay that sends them is killed:")
         eventually(lambda: self.pending() == 0, 30, "nothing pending")
-        before = self.reader.end()
+        before = self.place.end()
         with self.connect() as c:
             c.execute("SELECT count(outbox.add_event('settled-' || n, 'settled', json_build_object('number', n),"
-                      " aggregate_type => 'payment')) FROM generate_series(1, %s) n", [BULK])
-        writers.committed += BULK
+                      " aggregate_type => 'payment')) FROM generate_series(1, %s) n", [self.place.bulk])
+        writers.committed += self.place.bulk
         self.kill_relay(before)
         while self.pending() != 0:
             self.progress(writers)
@@ -332,7 +272,7 @@ class Demo:
 
     def kill_relay(self, before):
         pid = self.relay_in_flight()
-        eventually(lambda: self.reader.end() > before, 10, "the first events of the batch on the topic", interval=0.001)
+        eventually(lambda: self.place.end() > before, 10, f"the first events of the batch {self.place.there}", interval=0.001)
         say(f"           kill -9 {pid}  -- the relay, once its batch has begun to arrive. PostgreSQL restarts all its processes after this.")
         mark = self.pg.mark()
         self.pg.signal(pid, signal.SIGKILL)
@@ -346,8 +286,8 @@ class Demo:
         with self.connect() as c:
             rows = c.execute("SELECT event_id::text, id, aggregate_id FROM outbox.events").fetchall()
         ids = {event_id: (number, key) for event_id, number, key in rows}
-        eventually(lambda: len({r[1] for r in self.reader.records}) >= len(ids), 30, f"{len(ids)} events on the topic")
-        records = list(self.reader.records)
+        eventually(lambda: len({r[1] for r in self.place.records}) >= len(ids), 30, f"{len(ids)} events {self.place.there}")
+        records = list(self.place.records)
         seen = Counter(event_id for _, event_id, _, _ in records)
         missing = set(ids) - set(seen)
         phantom = set(seen) - set(ids)
@@ -360,21 +300,21 @@ class Demo:
         twice = sum(1 for n in seen.values() if n > 1)
         show_lag(self.connect, "in the end")
         say(f"   committed events                                {len(ids):6}")
-        say(f"   of them on the topic                            {len(ids) - len(missing):6}")
-        say(f"   on the topic, but rolled back                   {len(phantom):6}")
+        say(f"   {f'of them {self.place.there}':48}{len(ids) - len(missing):6}")
+        say(f"   {f'{self.place.there}, but rolled back':48}{len(phantom):6}")
         say(f"   first deliveries out of a payment's order       {disorder:6}")
         say(f"   events that came twice or more                  {twice:6}   (a consumer knows them by their event_id)")
-        if self.mock:
-            say("   (The mock broker stores a request twice that is sent twice; Apache Kafka does not.)")
+        if note := self.place.footnote():
+            say(f"   {note}")
         return not missing and not phantom and not disorder
 
 
     def picture(self):
         self.watcher.close()
-        times = list(self.reader.times)
+        times = list(self.place.times)
         PLOT.write_text(draw("make demo: payments, and relays that are killed", [
             ("lag", "lag: events that wait", self.watcher.pending),
-            ("throughput", "throughput: events a second on the topic", binned(times, 0.25, lambda found: len(found) * 4)),
+            ("throughput", f"throughput: events a second {self.place.there}", binned(times, 0.25, lambda found: len(found) * 4)),
             ("latency", "latency: ms from the event's being written to a consumer, the slowest of each quarter of a second",
              [(at, found and 1000 * found) for at, found in binned(times, 0.25, lambda found: max(found, default=None))]),
         ], self.marks))
@@ -387,7 +327,7 @@ def main():
     signal.signal(signal.SIGTERM, terminate)
     env.sweep()
     with contextlib.ExitStack() as stack:
-        act("A server and a broker of the demo's own")
+        act("A server of the demo's own, and where its events go")
         demo = Demo(stack)
         demo.set_up()
         act("Authorise, capture, and one capture that is rolled back")
