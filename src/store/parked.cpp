@@ -130,7 +130,7 @@ void promote(const Lane &lane, bool hold, const Destinations &closed)
         " WHERE w.reason = 'behind' AND (w.aggregate_id IS NULL OR w.first_id IS NULL OR w.first_id > w.id)"
         "   AND w.destination <> ALL (pg_catalog.string_to_array($3, ',')) AND outbox.lane_of(w.aggregate_id, w.id, $4) = $5");
     static pg::Statement update(
-        "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.clock_timestamp()"
+        "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.now()"
         " WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"
         "   WHERE p.sink_id = $1 AND p.id = ANY ($2) AND p.reason = 'behind' FOR UPDATE SKIP LOCKED)");
     std::string names = joined(closed);
@@ -149,7 +149,7 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
 {
     static pg::Statement due(
         "SELECT " EVENT_COLUMNS " FROM outbox.parked_events p"
-        " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.clock_timestamp()"
+        " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.now()"
         "   AND outbox.lane_of(aggregate_id, id, $2) = $3 AND destination <> ALL (pg_catalog.string_to_array($5, ','))"
         " ORDER BY id + 0 LIMIT $4 FOR UPDATE SKIP LOCKED");
     // The first of some keys, those that were tried least: one key or one partition does not speak for the whole destination.

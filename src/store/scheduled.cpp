@@ -18,13 +18,14 @@ std::int64_t move_due(std::int64_t limit)
     pg::Transaction transaction;
     if (!pg::lock_extension().present)
         return -1;
+    // now(): what clock_timestamp() says may change from row to row, so it is no bound for an index: every waiting row would be read.
     static pg::Statement next(
-        "SELECT (extract(epoch FROM s.deliver_at - pg_catalog.clock_timestamp()) * 1000)::bigint FROM outbox.scheduled s"
+        "SELECT (extract(epoch FROM s.deliver_at - pg_catalog.now()) * 1000)::bigint FROM outbox.scheduled s"
         " ORDER BY s.deliver_at LIMIT 1");
     static pg::Statement move(
         // outbox.cancel of the same event waits for nobody: whoever deletes the row first has it.
         "WITH due AS (DELETE FROM outbox.scheduled d WHERE d.ctid = ANY (ARRAY(SELECT s.ctid FROM outbox.scheduled s"
-        "   WHERE s.deliver_at <= pg_catalog.clock_timestamp() ORDER BY s.deliver_at, s.id LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING d.*)"
+        "   WHERE s.deliver_at <= pg_catalog.now() ORDER BY s.deliver_at, s.id LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING d.*)"
         " INSERT INTO outbox.events (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic)"
         " SELECT event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic FROM due ORDER BY deliver_at, id");
     pg::Rows rows = next.read();

@@ -19,10 +19,12 @@ using std::chrono::seconds;
 constexpr std::int64_t kBatch = 1'000;
 constexpr milliseconds kFirstPause{1000};
 constexpr milliseconds kBetweenPasses{1000};
-// What refresh() costs grows with the number of parked events: it is done for a twentieth of the time at most.
+// What refresh() costs grows with the number of parked events, and live events wait meanwhile: it is done for a twentieth of the time at
+// most, and where nothing is known to have changed for a five-hundredth, so that it is not seen in every hundredth event.
 constexpr seconds kBetweenRefreshes{10};
 constexpr seconds kBetweenQuestions{2};
 constexpr int kRefreshShare = 20;
+constexpr int kQuietShare = 500;
 constexpr int kUntested = 3;  // passes
 
 void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
@@ -70,8 +72,9 @@ void Parking::refresh()
         store::promote(lane_, hold(), closed());
     store::load_gate(lane_, hold(), gate_);
     released_ = !addressed_;
-    refreshed_at_ = Clock::now();
-    refresh_at_ = refreshed_at_ + kRefreshShare * (refreshed_at_ - begin);
+    Clock::time_point now = Clock::now();
+    refresh_at_ = now + kRefreshShare * (now - begin);
+    quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * (now - begin));
 }
 
 store::Destinations Parking::closed() const
@@ -168,7 +171,13 @@ std::size_t Parking::pass()
         return 0;
     std::vector<core::Event> events = take();
     if (events.empty()) {
-        anything_ = released_ || store::anything_parked(lane_);
+        Clock::time_point begin = Clock::now();
+        if (released_) {
+            anything_ = true;
+        } else if (begin >= look_again_) {
+            anything_ = store::anything_parked(lane_);
+            look_again_ = Clock::now() + kQuietShare * (Clock::now() - begin);
+        }
         if (!anything_)
             closed_.clear();
         transaction.commit();
@@ -221,7 +230,7 @@ Publisher &Parking::publisher()
 std::vector<core::Event> Parking::take()
 {
     Clock::time_point now = Clock::now();
-    if ((released_ || now - refreshed_at_ > kBetweenRefreshes) && now >= refresh_at_)
+    if (now >= (released_ ? refresh_at_ : quiet_refresh_at_))
         refresh();
     store::Destinations tested = to_test();
     std::vector<core::Event> events = store::take_due(lane_, hold(), kBatch, closed(), tested);

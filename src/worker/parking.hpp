@@ -87,7 +87,7 @@ private:
     std::unique_ptr<Publisher> publisher_;
     core::Backoff pause_{1000, 30'000};  // while the sink is down
     std::minstd_rand random_{std::random_device{}()};
-    Clock::time_point next_{}, refreshed_at_{}, refresh_at_{};
+    Clock::time_point next_{}, refresh_at_{}, quiet_refresh_at_{}, look_again_{};
     bool gone_ = false;
     bool anything_ = false;  // but for dead ones
     bool gate_is_true_ = false;

@@ -1,5 +1,9 @@
 """Scheduled events: they wait in outbox.scheduled and are ordinary events from the moment they are due."""
+import random
+
+from harness.factor import scaled
 from harness.wait import eventually, never
+from harness.workload import Threads, nothing_pending
 
 from test_first_event import make_sink
 
@@ -34,3 +38,62 @@ def test_an_event_larger_than_the_server_s_limit_holds_no_other_up(db, kafka, to
         writer.execute("SELECT outbox.add_event('k', 'large', to_json(repeat('x', 950000)), deliver_at => clock_timestamp())")
     db.sql("SELECT outbox.add_event('k', 'small', '2', deliver_at => clock_timestamp() + interval '10 milliseconds')")
     assert [len(record.value) for record in kafka.consume(topic, until=2, timeout=20)] == [950_002, 1]
+
+
+def test_many_that_are_due_at_once_move_in_order_of_deliver_at(db, kafka, topic, seed):
+    """More than one round moves, written in any order by add_event and by INSERT; those of one time in the order of their ids."""
+    rows = scaled(2500)
+    db.sql("SELECT setseed(%s)", [seed / 2**32])
+    # A quarter of them share their time with others.
+    db.sql("SELECT outbox.add_event('k', 'reminder', g::text, deliver_at => now() - floor(random() * 300) * interval '1 second')"
+           " FROM generate_series(1, %s) g", [rows // 2])
+    db.sql("INSERT INTO outbox.scheduled (aggregate_id, event_type, payload, deliver_at)"
+           " SELECT 'k', 'reminder', to_json(g), now() - random() * interval '5 minutes' FROM generate_series(%s::int, %s::int) g", [rows // 2 + 1, rows])
+    expected = [e for e, in db.sql("SELECT event_id::text FROM outbox.scheduled ORDER BY deliver_at, id")]
+    make_sink(db, kafka, topic, format="payload")
+    assert [r.header("event_id") for r in kafka.consume(topic, until=rows)] == expected
+    assert db.value("SELECT count(*) FROM outbox.scheduled") == 0
+
+
+def test_of_a_cancel_and_the_move_one_wins_whoever_comes_first(db, kafka, topic, seed):
+    """Events come due while three sessions cancel them, some in transactions that stay open or are rolled back: what outbox.cancel says is
+    what becomes of each."""
+    make_sink(db, kafka, topic, format="payload")
+    rows, said, threads = scaled(600), {}, Threads()
+    db.sql("SELECT outbox.add_event('k' || g %% 7, 'reminder', g::text, deliver_at => clock_timestamp() + random() * interval '3 seconds')"
+           " FROM generate_series(1, %s) g", [rows])
+    ids = [e for e, in db.sql("SELECT event_id::text FROM outbox.scheduled ORDER BY deliver_at")]
+
+    def cancel(number):
+        rng = random.Random(seed + number)
+        mine = ids[number::3]
+        with db.connect(autocommit=False) as c:
+            for k in range(0, len(mine), 5):  # in order of their times, so that many are just due
+                answers = {e: c.execute("SELECT outbox.cancel(%s)", [e]).fetchone()[0] for e in mine[k:k + 5]}
+                if rng.random() < 0.3:
+                    c.rollback()
+                    continue
+                c.commit()
+                said.update(answers)
+    for number in range(3):
+        threads.start(cancel, number)
+    threads.join()
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.scheduled") == 0, 30, "all have moved or are cancelled")
+    nothing_pending(db)
+    cancelled = {e for e, yes in said.items() if yes}
+    published = [r.header("event_id") for r in kafka.consume(topic, until=rows - len(cancelled))]
+    assert len(published) == len(set(published)) and set(published) == set(ids) - cancelled
+    assert cancelled == {e for e, in db.sql("SELECT event_id::text FROM outbox.discarded WHERE action = 'cancelled'")}
+    print(f"{len(cancelled)} cancelled in time, {len(said) - len(cancelled)} too late, {rows - len(said)} not at all")
+
+
+def test_a_transaction_that_sits_on_a_scheduled_event_holds_up_no_other(db, kafka, topic):
+    make_sink(db, kafka, topic, format="payload")
+    schedule = "SELECT outbox.add_event('k', 'reminder', %s::text, deliver_at => clock_timestamp() + interval '300 milliseconds')"
+    first = db.value(schedule, [1])
+    with db.connect(autocommit=False) as sitting:
+        assert sitting.execute("SELECT outbox.cancel(%s)", [first]).fetchone()[0] is True
+        db.sql(schedule, [2])
+        assert [r.value for r in kafka.consume(topic, until=1, timeout=20)] == [b"2"]
+        sitting.rollback()
+    assert [r.value for r in kafka.consume(topic, until=2, timeout=20)] == [b"2", b"1"]
