@@ -207,6 +207,42 @@ CREATE TABLE outbox.lane_changes (
 );
 COMMENT ON TABLE outbox.lane_changes IS 'A change of a sink''s lanes under way: all old lanes stop at this point, there the new ones start';
 
+-- Relays count in memory and add it here every three seconds and when they end, so a crash loses three seconds of counts at most;
+-- what was published is in outbox.progress, exactly. A lane that a change of lanes has done away with keeps its row: a sink's counts
+-- are those of all its rows, and grow until outbox.forget.
+CREATE TABLE outbox.counters (
+    sink_id          integer  NOT NULL,
+    lane             integer  NOT NULL,
+    published        bigint   NOT NULL DEFAULT 0,
+    unparked         bigint   NOT NULL DEFAULT 0,
+    bytes            bigint   NOT NULL DEFAULT 0,
+    late             bigint   NOT NULL DEFAULT 0,
+    errors_outage    bigint   NOT NULL DEFAULT 0,
+    errors_stuck     bigint   NOT NULL DEFAULT 0,
+    errors_poison    bigint   NOT NULL DEFAULT 0,
+    errors_producer  bigint   NOT NULL DEFAULT 0,
+    errors_internal  bigint   NOT NULL DEFAULT 0,
+    errors_order     bigint   NOT NULL DEFAULT 0,
+    parked_retry     bigint   NOT NULL DEFAULT 0,
+    parked_dead      bigint   NOT NULL DEFAULT 0,
+    parked_behind    bigint   NOT NULL DEFAULT 0,
+    delivery_us      bigint   NOT NULL DEFAULT 0,
+    delivery_buckets bigint[] NOT NULL DEFAULT '{}',
+    batch_events     bigint   NOT NULL DEFAULT 0,
+    batch_buckets    bigint[] NOT NULL DEFAULT '{}',
+    counted_at       timestamptz,
+    PRIMARY KEY (sink_id, lane)
+);
+-- Updated all the time, and small: as for outbox.progress.
+ALTER TABLE outbox.counters SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000);
+COMMENT ON TABLE outbox.counters IS 'What the relays of each lane have counted; outbox.metrics shows it';
+COMMENT ON COLUMN outbox.counters.published IS 'Delivered by earlier sets of lanes; those in force have it in outbox.progress';
+COMMENT ON COLUMN outbox.counters.unparked IS 'Delivered after they had been parked; not in outbox.progress';
+COMMENT ON COLUMN outbox.counters.errors_order IS 'Batches that broke a key''s order, which must never happen';
+COMMENT ON COLUMN outbox.counters.delivery_buckets IS 'Events by the time from created_at to the acknowledgement, not cumulative; bounds as in outbox.metrics';
+COMMENT ON COLUMN outbox.counters.batch_buckets IS 'Batches by their delivered events, likewise';
+
 -- =====================================================================================================================
 -- Parked, discarded, scheduled, inbox
 -- =====================================================================================================================
@@ -671,6 +707,90 @@ COMMENT ON COLUMN outbox.lag.oldest_pending_age IS '0 when none is pending';
 COMMENT ON COLUMN outbox.lag.parked IS 'Parked events that will be sent by themselves; dead ones are not among them';
 COMMENT ON COLUMN outbox.lag.dead IS 'Parked events that wait for outbox.redrive or outbox.discard';
 COMMENT ON COLUMN outbox.lag.last_error IS 'What is wrong now; NULL once it is over';
+
+-- A row per sink with names as Prometheus has them: what ends in _total and the histograms only grows, all else is as it is now.
+-- A histogram is what Prometheus' exporters take: upper bounds, and beside them how many values each bound covers, sum, count.
+CREATE VIEW outbox.metrics AS
+WITH bound AS (
+    SELECT '{0.001,0.0025,0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300}'::double precision[] AS delivery,
+           '{1,2,5,10,20,50,100,200,500,1000,2000,5000,10000}'::double precision[] AS batch)
+SELECT pg_catalog.current_database()::text COLLATE pg_catalog."default" AS database, l.sink, l.state,
+       l.pending, extract(epoch FROM l.oldest_pending_age)::double precision AS oldest_pending_seconds,
+       l.parked, extract(epoch FROM l.oldest_parked_age)::double precision AS oldest_parked_seconds, l.dead,
+       r.lanes, r.relays, r.backing_off, b.heartbeat_seconds,
+       (l.state = 'halted')::integer AS halted, (l.state = 'disabled')::integer AS disabled, (l.state = 'paused')::integer AS paused,
+       (l.state = 'off')::integer AS off, (l.state = 'no_worker')::integer AS no_worker,
+       (p.published + c.published + c.unparked)::bigint AS published_total, c.unparked AS unparked_total, c.bytes AS bytes_total,
+       n.batches AS batches_total, c.late AS late_total,
+       c.errors_outage AS errors_outage_total, c.errors_stuck AS errors_stuck_total, c.errors_poison AS errors_poison_total,
+       c.errors_producer AS errors_producer_total, c.errors_internal AS errors_internal_total, c.errors_order AS errors_order_total,
+       c.parked_retry AS parked_retry_total, c.parked_dead AS parked_dead_total, c.parked_behind AS parked_behind_total,
+       bound.delivery AS delivery_seconds, d.cumulative AS delivery_seconds_bucket,
+       (c.delivery_us / 1000000.0)::double precision AS delivery_seconds_sum, d.deliveries AS delivery_seconds_count,
+       bound.batch AS batch_events, n.cumulative AS batch_events_bucket, c.batch_events AS batch_events_sum, n.batches AS batch_events_count
+FROM outbox.lag l
+CROSS JOIN bound
+LEFT JOIN outbox.sinks s ON s.name = l.sink AND s.dropped_at IS NULL
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS lanes, pg_catalog.count(q.pid) AS relays, pg_catalog.count(*) FILTER (WHERE q.state = 'backing_off') AS backing_off
+    FROM outbox.relays q WHERE q.sink = l.sink) r
+CROSS JOIN LATERAL (
+    SELECT extract(epoch FROM pg_catalog.clock_timestamp() - min(q.last_beat_at))::double precision AS heartbeat_seconds
+    FROM outbox.live_relays() q WHERE q.sink_id = s.sink_id AND q.pid IS NOT NULL) b
+CROSS JOIN LATERAL (SELECT coalesce(sum(q.published), 0) AS published FROM outbox.lane_progress q WHERE q.sink_id = s.sink_id) p
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(q.published), 0) AS published, coalesce(sum(q.unparked), 0)::bigint AS unparked, coalesce(sum(q.bytes), 0)::bigint AS bytes,
+           coalesce(sum(q.late), 0)::bigint AS late, coalesce(sum(q.errors_outage), 0)::bigint AS errors_outage,
+           coalesce(sum(q.errors_stuck), 0)::bigint AS errors_stuck, coalesce(sum(q.errors_poison), 0)::bigint AS errors_poison,
+           coalesce(sum(q.errors_producer), 0)::bigint AS errors_producer, coalesce(sum(q.errors_internal), 0)::bigint AS errors_internal,
+           coalesce(sum(q.errors_order), 0)::bigint AS errors_order, coalesce(sum(q.parked_retry), 0)::bigint AS parked_retry,
+           coalesce(sum(q.parked_dead), 0)::bigint AS parked_dead, coalesce(sum(q.parked_behind), 0)::bigint AS parked_behind,
+           coalesce(sum(q.delivery_us), 0) AS delivery_us, coalesce(sum(q.batch_events), 0)::bigint AS batch_events
+    FROM outbox.counters q WHERE q.sink_id = s.sink_id) c
+-- The last bucket, above all bounds, is in the count alone.
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.array_agg(x.covered ORDER BY x.i) FILTER (WHERE x.i <= pg_catalog.cardinality(bound.delivery)) AS cumulative, max(x.covered) AS deliveries
+    FROM (SELECT i, (sum(coalesce((SELECT sum(q.delivery_buckets[i]) FROM outbox.counters q WHERE q.sink_id = s.sink_id), 0)) OVER (ORDER BY i))::bigint AS covered
+          FROM pg_catalog.generate_series(1, pg_catalog.cardinality(bound.delivery) + 1) i) x) d
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.array_agg(x.covered ORDER BY x.i) FILTER (WHERE x.i <= pg_catalog.cardinality(bound.batch)) AS cumulative, max(x.covered) AS batches
+    FROM (SELECT i, (sum(coalesce((SELECT sum(q.batch_buckets[i]) FROM outbox.counters q WHERE q.sink_id = s.sink_id), 0)) OVER (ORDER BY i))::bigint AS covered
+          FROM pg_catalog.generate_series(1, pg_catalog.cardinality(bound.batch) + 1) i) x) n;
+COMMENT ON VIEW outbox.metrics IS 'A row per sink, for Prometheus: monitoring/ has what its exporter needs';
+COMMENT ON COLUMN outbox.metrics.lanes IS 'Lanes of the sink, each of which should have a relay';
+COMMENT ON COLUMN outbox.metrics.relays IS 'Relays that are there';
+COMMENT ON COLUMN outbox.metrics.backing_off IS 'Relays whose sink is down for them';
+COMMENT ON COLUMN outbox.metrics.heartbeat_seconds IS 'How long ago the loop of the relay that is furthest behind came round; NULL: there is none';
+COMMENT ON COLUMN outbox.metrics.no_worker IS '1 if this is the sink''s state, likewise for halted, disabled, paused, off';
+COMMENT ON COLUMN outbox.metrics.published_total IS 'Events delivered';
+COMMENT ON COLUMN outbox.metrics.unparked_total IS 'Of these, delivered after they had been parked';
+COMMENT ON COLUMN outbox.metrics.bytes_total IS 'Bytes of their payloads';
+COMMENT ON COLUMN outbox.metrics.batches_total IS 'Batches in which events were delivered';
+COMMENT ON COLUMN outbox.metrics.late_total IS 'Events delivered of transactions that committed after later ids had been sent';
+COMMENT ON COLUMN outbox.metrics.errors_outage_total IS 'How often a relay found the sink down';
+COMMENT ON COLUMN outbox.metrics.errors_stuck_total IS 'Attempts to deliver an event that its topic or partition did not take';
+COMMENT ON COLUMN outbox.metrics.errors_poison_total IS 'Events that the sink refuses for ever';
+COMMENT ON COLUMN outbox.metrics.errors_producer_total IS 'Kafka producers that failed for good and were replaced';
+COMMENT ON COLUMN outbox.metrics.errors_internal_total IS 'Errors of PostgreSQL in a relay; last_error and the server log have the words';
+COMMENT ON COLUMN outbox.metrics.errors_order_total IS 'Batches that broke the order of a key, which must never happen';
+COMMENT ON COLUMN outbox.metrics.parked_retry_total IS 'Events parked as retry; parked_dead_total, parked_behind_total likewise';
+COMMENT ON COLUMN outbox.metrics.delivery_seconds IS 'Time from an event''s created_at to its batch''s acknowledgement: that from the commit, and what the transaction did after the event';
+COMMENT ON COLUMN outbox.metrics.batch_events IS 'Events delivered in a batch';
+
+CREATE VIEW outbox.metrics_log AS
+SELECT pg_catalog.current_database()::text COLLATE pg_catalog."default" AS database,
+       (SELECT sum(pg_catalog.pg_total_relation_size(i.inhrelid)) FROM pg_catalog.pg_inherits i
+        WHERE i.inhparent = 'outbox.events'::pg_catalog.regclass)::bigint AS bytes,
+       pg_catalog.count(*) FILTER (WHERE g.truncated_at IS NULL) AS segments,
+       coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - min(g.closed_at) FILTER (WHERE g.truncated_at IS NULL)), 0)::double precision AS oldest_segment_seconds,
+       extract(epoch FROM pg_catalog.current_setting('outbox.retention', true)::interval)::double precision AS retention_seconds,
+       (SELECT greatest(coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - min(d.deliver_at)), 0), 0)::double precision FROM outbox.scheduled d)
+           AS scheduled_overdue_seconds
+FROM outbox.segments g;
+COMMENT ON VIEW outbox.metrics_log IS 'One row for the log of this database, for Prometheus';
+COMMENT ON COLUMN outbox.metrics_log.segments IS 'Of the 16 segments, those in use';
+COMMENT ON COLUMN outbox.metrics_log.oldest_segment_seconds IS 'How long ago the oldest segment that is still kept was closed; 0: there is none';
+COMMENT ON COLUMN outbox.metrics_log.scheduled_overdue_seconds IS 'How long the first scheduled event has been due and has not moved to the log';
 
 -- Events lie in the order of their times, give or take what a writer can be held up between drawing an id and looking at the
 -- clock. So: bisect.
@@ -1167,7 +1287,7 @@ BEGIN
         RAISE EXCEPTION 'role "%" does not exist', grant_monitor.role USING ERRCODE = 'undefined_object';
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA outbox TO %I', grant_monitor.role);
-    FOREACH object IN ARRAY ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'replays', 'health', 'captures'] LOOP
+    FOREACH object IN ARRAY ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'replays', 'health', 'captures', 'metrics', 'metrics_log'] LOOP
         EXECUTE format('GRANT SELECT ON outbox.%I TO %I', object, grant_monitor.role);
     END LOOP;
     FOR object IN SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace

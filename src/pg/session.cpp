@@ -103,6 +103,16 @@ void Transaction::commit()
     open_ = false;
 }
 
+void commit_lazily()
+{
+    call([] { set_config_option("synchronous_commit", "off", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false); });
+}
+
+void abandon_transaction()
+{
+    call([] { abort_now(); });
+}
+
 Transaction::~Transaction()
 {
     if (!open_)
@@ -214,6 +224,11 @@ Extension lock_extension()
         table_close(rel, AccessShareLock);
         return e;
     });
+}
+
+bool lock_table_now(const char *name)
+{
+    return call([=] { return ConditionalLockRelationOid(outbox_relation(name), RowExclusiveLock); });
 }
 
 bool only_one(Chore chore, bool wait)

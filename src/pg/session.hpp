@@ -27,6 +27,8 @@ public:
 private:
     bool open_ = true;
 };
+void commit_lazily();        // the transaction that is open need not be on disk when its commit returns
+void abandon_transaction();  // whatever is open. For before_exit: a process can be told to end in the middle of it
 
 // Part of a Transaction that may fail alone: what is done in it is undone by the destructor unless it was committed, and the
 // Transaction goes on.
@@ -77,6 +79,9 @@ void work_for(const Extension &extension);
 // advisory lock out of reach of SQL's advisory lock functions, so that no role can hold it.
 enum class Chore : int { segments = 1, scheduled = 2 };
 bool only_one(Chore chore, bool wait = false);
+
+// A table of ours, to be written to: at once or not at all.
+bool lock_table_now(const char *name);
 
 // True while the server is able to do what workers do (not in recovery).
 bool recovery_in_progress();

@@ -115,9 +115,13 @@ static void put_new_lanes(const Lane &lane)
     const std::initializer_list<Param> sink = {Param::int4(lane.sink_id)};
     pg::run_once("UPDATE outbox.sinks s SET epoch = s.epoch + 1, lanes = c.lanes FROM outbox.lane_changes c"
                  " WHERE c.sink_id = s.sink_id AND s.sink_id = $1", sink);
+    // Progress of the new set begins at 0; what the old one published stays counted.
+    pg::run_once("UPDATE outbox.counters c SET published = c.published + p.published FROM outbox.lane_progress p"
+                 " WHERE p.sink_id = $1 AND c.sink_id = p.sink_id AND c.lane = p.lane", sink);
     pg::run_once("DELETE FROM outbox.lanes WHERE sink_id = $1", sink);
     pg::run_once("INSERT INTO outbox.lanes (sink_id, lane, epoch, lanes) SELECT s.sink_id, g, s.epoch, s.lanes"
                  " FROM outbox.sinks s, pg_catalog.generate_series(0, s.lanes - 1) g WHERE s.sink_id = $1", sink);
+    pg::run_once("INSERT INTO outbox.counters (sink_id, lane) SELECT sink_id, lane FROM outbox.lanes WHERE sink_id = $1 ON CONFLICT DO NOTHING", sink);
     pg::run_once("INSERT INTO outbox.progress (sink_id, epoch, lane, batch, \"position\", seen, next_xid, events, published)"
                  " SELECT s.sink_id, s.epoch, g, 0, c.\"position\", c.seen, c.next_xid, 0, 0"
                  " FROM outbox.sinks s, outbox.lane_changes c, pg_catalog.generate_series(0, s.lanes - 1) g"

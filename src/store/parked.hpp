@@ -60,6 +60,6 @@ struct Schedule {
     int attempts;
     Ids pauses_ms;
 };
-void put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule);
+std::size_t put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule);  // how many are dead now
 
 }  // namespace outbox::store

@@ -59,6 +59,8 @@ static void make_lanes(std::int32_t sink_id, std::int32_t epoch, std::int32_t la
     pg::run_once("INSERT INTO outbox.lanes (sink_id, lane, epoch, lanes)"
                  " SELECT $1, g, $2, $3 FROM pg_catalog.generate_series(0, $3 - 1) g",
                  {Param::int4(sink_id), Param::int4(epoch), Param::int4(lanes)});
+    pg::run_once("INSERT INTO outbox.counters (sink_id, lane) SELECT $1, g FROM pg_catalog.generate_series(0, $2 - 1) g",
+                 {Param::int4(sink_id), Param::int4(lanes)});
 }
 
 // Where the lanes of a sink begin. `latest`: events up to the newest id drawn so far are behind us, unless their
@@ -144,7 +146,7 @@ std::size_t adopt_after_upgrade()
 
 void forget_sink(std::int32_t sink_id)
 {
-    for (const char *sql : {"DELETE FROM outbox.progress WHERE sink_id = $1", "DELETE FROM outbox.lanes WHERE sink_id = $1",
+    for (const char *sql : {"DELETE FROM outbox.progress WHERE sink_id = $1", "DELETE FROM outbox.counters WHERE sink_id = $1", "DELETE FROM outbox.lanes WHERE sink_id = $1",
                             "DELETE FROM outbox.lane_changes WHERE sink_id = $1", "DELETE FROM outbox.parked_events WHERE sink_id = $1",
                             "DELETE FROM outbox.replay_requests WHERE sink_id = $1",
                             "DELETE FROM outbox.sinks WHERE sink_id = $1"})

@@ -131,6 +131,14 @@ void Parking::tally(std::span<const core::Event> events, const std::vector<Fate>
     }
 }
 
+void Parking::count(store::ParkReason why)
+{
+    using enum store::ParkReason;
+    counts_.count(why == dead ? counts_.parked_dead : why == retry ? counts_.parked_retry : counts_.parked_behind);
+    if (why != behind)
+        counts_.count(why == dead ? counts_.poison : counts_.stuck);
+}
+
 void Parking::park(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher)
 {
     std::vector<store::ToPark> parked;
@@ -145,6 +153,7 @@ void Parking::park(std::span<const core::Event> events, const std::vector<Fate> 
         std::string destination(publisher.destination(events[i]));
         if (reason != store::ParkReason::dead || hold())
             gate_.block(destination, events[i].aggregate_id);
+        count(reason);
         parked.push_back({events[i].id, std::move(destination), reason, reason == store::ParkReason::behind ? std::string() : publisher.reason(i), pause_ms});
     }
     if (parked.empty())
@@ -189,9 +198,14 @@ std::size_t Parking::pass()
     tally(events, fates, *publisher_);
     settle(events, fates);
     store::Ids delivered;
+    std::int64_t now = unix_now_us();
     for (std::size_t i = 0; i < events.size(); i++)
-        if (fates[i] == Fate::delivered)
+        if (fates[i] == Fate::delivered) {
             delivered.push_back(events[i].id);
+            counts_.delivered(events[i], now);
+            counts_.count(counts_.unparked);
+        }
+    counts_.count(counts_.producers, publisher_->failed_producers());
     store::unpark(lane_, delivered);
     released_ |= !delivered.empty();
     gate_is_true_ = false;  // if the transaction fails, what it opened must be read again
@@ -257,15 +271,25 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
         case Fate::delivered:
         case Fate::open: break;
         case Fate::gated: groups[{store::ParkReason::behind, {}}].push_back(events[i].id); break;
-        case Fate::dead: groups[{store::ParkReason::dead, publisher_->reason(i)}].push_back(events[i].id); break;
-        case Fate::deferred: groups[{store::ParkReason::retry, publisher_->reason(i)}].push_back(events[i].id); break;
-        case Fate::refused: refused[publisher_->reason(i)].push_back(events[i].id); break;
+        case Fate::dead:
+            count(store::ParkReason::dead);
+            groups[{store::ParkReason::dead, publisher_->reason(i)}].push_back(events[i].id);
+            break;
+        case Fate::deferred:
+            counts_.count(counts_.stuck);
+            groups[{store::ParkReason::retry, publisher_->reason(i)}].push_back(events[i].id);
+            break;
+        case Fate::refused:
+            counts_.count(counts_.stuck);
+            refused[publisher_->reason(i)].push_back(events[i].id);
+            break;
         }
     }
     for (const auto &[group, ids] : groups)
         store::put_back(lane_, ids, group.first, group.second);
     for (const auto &[reason, ids] : refused)
-        store::put_back_refused(lane_, ids, reason, schedule());
+        for (std::size_t dead = store::put_back_refused(lane_, ids, reason, schedule()); dead > 0; dead--)
+            count(store::ParkReason::dead);
 }
 
 store::Schedule Parking::schedule() const

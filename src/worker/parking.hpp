@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/backoff.hpp"
+#include "core/counts.hpp"
 #include "core/event.hpp"
 #include "core/keygate.hpp"
 #include "store/lanes.hpp"
@@ -21,8 +22,12 @@
 
 namespace outbox::worker {
 
+std::int64_t unix_now_us();
+
 class Parking {
 public:
+    explicit Parking(core::Counts &counts) : counts_(counts) {}
+
     // What is parked now. Inside a Transaction.
     void load(const store::Lane &lane, const store::SinkConfig &config);
 
@@ -73,11 +78,13 @@ private:
     store::ParkReason after_refusal(std::int64_t &pause_ms) const;
     void settle(std::span<const core::Event> events, const std::vector<Fate> &fates);
     void tally(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher);
+    void count(store::ParkReason why);
     void refresh();
     void readdress();
     store::Destinations closed() const;
     store::Destinations to_test();
 
+    core::Counts &counts_;
     store::Lane lane_;
     core::SinkOptions options_;
     std::string name_, outage_;

@@ -114,8 +114,11 @@ Publisher::Result Publisher::attempt(Work &work)
                 return Result::complete;
             continue;  // behind an event of their key that was refused meanwhile
         }
-        if (ended == Ended::new_producer && !std::exchange(work.told, true))
-            tell();
+        if (ended == Ended::new_producer) {
+            failed_producers_++;
+            if (!std::exchange(work.told, true))
+                tell();
+        }
         // What is in the producer must not come after what is sent next.
         withdraw(work);
         check_order(work);

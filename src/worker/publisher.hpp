@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.hpp"
@@ -82,6 +83,7 @@ public:
     const std::string &error() const { return error_; }       // of the last outage
     bool gone() const { return gone_; }
     Clock::time_point not_before() const { return not_before_; }
+    int failed_producers() { return std::exchange(failed_producers_, 0); }  // for good, since it was last asked
     const std::string &overtaking() const { return overtaking_; }  // what must never happen, and did in the last publish()
     const std::string &reason(std::size_t index) const;       // why event `index` of the last publish() is dead
     int fd() { return sink_ != nullptr ? sink_->fd() : -1; }
@@ -153,6 +155,7 @@ private:
     Clock::time_point probed_at_{};
     std::vector<sink::Report> reports_;
     std::unordered_map<std::size_t, std::string> reasons_;
+    int failed_producers_ = 0;
     bool alone_ = false;  // what sink() makes: a producer that a refusal does not harm
     bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false, gone_ = false;
     std::string error_, overtaking_;

@@ -34,6 +34,7 @@ void Relay::run()
             Next next = step();
             if (next == Next::end)
                 return;
+            save_counts(false);
             sleep(next);
         } catch (const std::exception &error) {
             failed(error.what());
@@ -124,6 +125,7 @@ Relay::Next Relay::publish_pass()
     fates_.assign(batch.events.size(), Fate::open);
     Publisher::Result result = publisher_->publish(
         batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); }, [this] { read_ahead(); });
+    count_delivered(batch);
     while (fault("after_acknowledgement") && !pg::termination_requested())
         hold_for_test();
     try {
@@ -194,6 +196,7 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
         parking_.park(std::span(batch.events).first(done), fates_, *publisher_);
         auto delivered = std::count(fates_.begin(), fates_.begin() + static_cast<std::ptrdiff_t>(done), Fate::delivered);
         store::Progress progress = batch.after_first(done);
+        delivered += std::exchange(uncounted_, 0);
         progress.published = batch.before.published + delivered;
         store::record(lane_, progress, static_cast<std::int32_t>(delivered));
         recorded(progress, delivered);
@@ -203,6 +206,7 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
             clear_error();
     }
     if (!publisher_->overtaking().empty()) {
+        counts_.count(counts_.overtaking);
         error_ = publisher_->overtaking();
         shared::set_error(error_.c_str());
     }
@@ -226,7 +230,7 @@ void Relay::remember_ahead(const store::Batch &batch, std::size_t done)
         ahead_.clear();
     for (std::size_t i = done; i < batch.events.size(); i++)
         if (fates_[i] == Fate::delivered)
-            ahead_.insert(batch.events[i].id);
+            uncounted_ += ahead_.insert(batch.events[i].id).second;
 }
 
 // Nothing to send: the lane's position moves in memory, and on disk lazily. Where a change of lanes waits for this lane to
@@ -243,8 +247,11 @@ void Relay::skip_ahead(const store::Batch &batch)
             loaded_ = false;
             return;
         }
-        store::record(lane_, batch.after, 0);
-        recorded(batch.after, 0);
+        store::Progress after = batch.after;
+        std::int64_t delivered = std::exchange(uncounted_, 0);
+        after.published += delivered;
+        store::record(lane_, after, 0);
+        recorded(after, delivered);
         arrived_ = arrives;
         if (!batch.more)
             ahead_.clear();
@@ -293,6 +300,7 @@ void run_relay(int slot)
     // The producer's threads are joined in bounded time; if one sits in a name lookup the process leaves without atexit
     // handlers, once shared memory has been let go.
     pg::before_exit([] { foreign_threads = !the_relay->close(); });
+    pg::before_exit([] { the_relay->save_counts(true); });  // the first of these to run: it is still a session of the database
     pg::at_exit([] {
         if (foreign_threads)
             pg::leave_at_once();

@@ -1,5 +1,5 @@
 // A relay: one per sink and lane. relay.cpp has the publish loop, relay_outage.cpp what it does while the sink is down,
-// relay_upkeep.cpp what else keeps it going.
+// relay_upkeep.cpp what else keeps it going, relay_counts.cpp what it counts.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/backoff.hpp"
+#include "core/counts.hpp"
 #include "pg/session.hpp"
 #include "state/shared.hpp"
 #include "store/lanes.hpp"
@@ -27,6 +28,7 @@ public:
     explicit Relay(const shared::Assignment &assignment) { lane_.sink_id = assignment.sink_id; lane_.lane = assignment.lane; }
     void run();
     bool close();  // false: a thread of a client library's is still there
+    void save_counts(bool at_end);
 
 private:
     enum class Next { again, gather, wait, end };
@@ -53,6 +55,7 @@ private:
     std::size_t done_in_order(const store::Batch &batch);
     void remember_ahead(const store::Batch &batch, std::size_t done);
     void finish_batch(const store::Batch &batch, Publisher::Result result);
+    void count_delivered(const store::Batch &batch);
     void keep_house();
     void housekeeping();
     void failed(const char *what);
@@ -71,16 +74,20 @@ private:
     store::SinkConfig config_;
     store::Log log_;
     std::unique_ptr<Publisher> publisher_;
-    Parking parking_;
+    core::Counts counts_;  // since they were last saved
+    Parking parking_{counts_};
     store::Batch batches_[2];
     store::Batch *batch_ = &batches_[0], *next_ = &batches_[1];  // next_: read while batch_ was on its way, if next_read_
     bool next_read_ = false;
     std::vector<Fate> fates_;
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
+    std::int64_t uncounted_ = 0;              // of these, not in the lane's `published` yet
     std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
+    core::Event probe_;                          // but for its bytes
+    bool probe_late_ = false;
     std::int64_t recorded_position_ = 0;
     std::uint64_t recorded_xmin_ = 0;
-    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, claims_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{};
+    Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, claims_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{}, save_counts_at_{};
     core::Backoff backoff_{500, 30'000};
     std::minstd_rand random_{std::random_device{}()};
     std::uint64_t generation_ = 0;
@@ -88,7 +95,7 @@ private:
     bool busy_ = false;                     // something was written since we looked at scheduled events
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     shared::State state_ = shared::State::starting;
-    std::string error_, house_error_, parked_error_;
+    std::string error_, house_error_, parked_error_, count_error_;
     std::string gone_;                      // the sink said that it is no more: nothing is sent until somebody has looked
     bool error_inherited_ = true;  // the slot may still show what was wrong with the process before
 };

@@ -1,6 +1,7 @@
 // A relay while its sink is down: back-off and probe, no transaction open, nothing counted, nothing parked.
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
@@ -20,6 +21,7 @@ void Relay::outage(const Publisher &publisher)
     if (!down_) {
         snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is down: %s", config_.name.c_str(), lane_.lane, why.c_str());
         pg::log(pg::Level::warning, line);
+        counts_.count(counts_.outages);
     }
     down_ = true;
     error_ = why;
@@ -65,6 +67,8 @@ Relay::Next Relay::probe_pass()
             return park_first(batch, transaction);
         make_durable(batch);
         probe_then_ = batch.after_first(1);
+        probe_ = batch.events[0];
+        probe_late_ = batch.late > 0;
         publisher_->probe(batch.events[0]);
         transaction.commit();
     }
@@ -116,6 +120,8 @@ void Relay::show_outage_of_parked()
         return;
     if (error_ == parked_error_)
         clear_error();
+    if (parked_error_.empty() && !down_)
+        counts_.count(counts_.outages);
     parked_error_ = parking_.outage();
     if (!parked_error_.empty() && error_.empty()) {
         error_ = parked_error_;
@@ -155,12 +161,17 @@ void Relay::park_probe()
 void Relay::record_probe()
 {
     pg::HoldInterrupts hold;
+    counts_.delivered(probe_, unix_now_us());
+    counts_.batch.add(1);
+    counts_.count(counts_.late, probe_late_);
     pg::Transaction transaction;
     if (!extension_usable())
         return;
     if (store::claim(lane_, progress_, cap_.has_value())) {
+        std::int64_t before = std::exchange(uncounted_, 0);
+        probe_then_->published += before;
         store::record(lane_, *probe_then_, 1);
-        recorded(*probe_then_, 1);
+        recorded(*probe_then_, before + 1);
     } else {
         loaded_ = false;
     }

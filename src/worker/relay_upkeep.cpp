@@ -177,6 +177,7 @@ void Relay::failed(const char *what)
         snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d: %s", config_.name.c_str(), lane_.lane, what);
         pg::log(pg::Level::warning, line);
     }
+    counts_.count(counts_.failures);
     error_ = what;
     shared::set_error(what);
     loaded_ = false;
@@ -218,6 +219,8 @@ void Relay::sleep(Next next)
         until = std::min(until, std::max(scheduled_at_, Clock::now() + milliseconds(20)));
     if (state_ == State::idle)
         until = std::min(until, std::max(parking_.next_pass(), Clock::now() + milliseconds(20)));
+    if (counts_.any)
+        until = std::min(until, std::max(save_counts_at_, Clock::now() + milliseconds(20)));
     if (state_ == State::idle && !asleep_) {
         // Asleep first, then one more look: what was committed before the flag is seen by the look, what comes after
         // sets the latch.

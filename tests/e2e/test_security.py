@@ -56,7 +56,7 @@ def test_row_level_security_hides_no_event_in_silence(db, kafka, topic):
     make_sink(db, kafka, topic)
     db.sql("CREATE ROLE rls_writer LOGIN; SELECT outbox.grant_writer('rls_writer')")
     try:
-        for table in ("events", *(f"events_{k}" for k in range(16)), "sinks", "lanes", "progress", "parked_events", "segments", "scheduled", "homes"):
+        for table in ("events", *(f"events_{k}" for k in range(16)), "sinks", "lanes", "progress", "counters", "parked_events", "segments", "scheduled", "homes"):
             db.sql(f"ALTER TABLE outbox.{table} ENABLE ROW LEVEL SECURITY; ALTER TABLE outbox.{table} FORCE ROW LEVEL SECURITY")
         with db.connect(user="rls_writer") as c:
             c.execute("SELECT outbox.add_event('k', 'written', '1')")

@@ -18,6 +18,7 @@ SELECT set_eq(
     ('homes', 'r', 'home text not null'),
     ('progress', 'r', 'sink_id integer not null, epoch integer not null, lane integer not null, batch bigint not null, "position" bigint not null, seen pg_snapshot not null, next_xid xid8 not null, late_position bigint, late_seen pg_snapshot, events integer not null, published bigint not null, recorded_at timestamp with time zone not null'),
     ('lane_changes', 'r', 'sink_id integer not null, lanes integer not null, "position" bigint not null, seen pg_snapshot not null, next_xid xid8 not null, since timestamp with time zone not null'),
+    ('counters', 'r', 'sink_id integer not null, lane integer not null, published bigint not null, unparked bigint not null, bytes bigint not null, late bigint not null, errors_outage bigint not null, errors_stuck bigint not null, errors_poison bigint not null, errors_producer bigint not null, errors_internal bigint not null, errors_order bigint not null, parked_retry bigint not null, parked_dead bigint not null, parked_behind bigint not null, delivery_us bigint not null, delivery_buckets bigint[] not null, batch_events bigint not null, batch_buckets bigint[] not null, counted_at timestamp with time zone'),
     ('parked_events', 'r', 'sink_id integer not null, id bigint not null, event_id uuid not null, aggregate_type text, aggregate_id text, event_type text not null, payload json, payload_bytes bytea, headers jsonb, topic text, created_at timestamp with time zone not null, destination text not null, reason text not null, attempts integer not null, next_attempt_at timestamp with time zone, last_error text, parked_at timestamp with time zone not null'),
     ('discarded', 'r', 'sink text, id bigint, event_id uuid not null, aggregate_id text, topic text, event_type text, action text not null, reason text, discarded_by text not null, discarded_at timestamp with time zone not null'),
     ('inbox', 'r', 'consumer text not null, event_id uuid not null, claimed_at timestamp with time zone not null'),
@@ -30,6 +31,8 @@ SELECT set_eq(
     ('replays', 'v', 'id bigint, sink text, since timestamp with time zone, until timestamp with time zone, aggregate_id text, state text, sent bigint, skipped bigint, "position" bigint, last_id bigint, requested_by text, started_at timestamp with time zone, finished_at timestamp with time zone, last_error text'),
     ('lag', 'v', 'sink text, state text, pending bigint, oldest_pending_age interval, parked bigint, oldest_parked_age interval, dead bigint, last_error text, last_error_at timestamp with time zone, pending_estimated boolean'),
     ('captures', 'v', '"table" regclass, aggregate_type text, key text, inserted text, updated text, deleted text, columns text[], enabled text'),
+    ('metrics', 'v', 'database text, sink text, state text, pending bigint, oldest_pending_seconds double precision, parked bigint, oldest_parked_seconds double precision, dead bigint, lanes bigint, relays bigint, backing_off bigint, heartbeat_seconds double precision, halted integer, disabled integer, paused integer, off integer, no_worker integer, published_total bigint, unparked_total bigint, bytes_total bigint, batches_total bigint, late_total bigint, errors_outage_total bigint, errors_stuck_total bigint, errors_poison_total bigint, errors_producer_total bigint, errors_internal_total bigint, errors_order_total bigint, parked_retry_total bigint, parked_dead_total bigint, parked_behind_total bigint, delivery_seconds double precision[], delivery_seconds_bucket bigint[], delivery_seconds_sum double precision, delivery_seconds_count bigint, batch_events double precision[], batch_events_bucket bigint[], batch_events_sum bigint, batch_events_count bigint'),
+    ('metrics_log', 'v', 'database text, bytes bigint, segments bigint, oldest_segment_seconds double precision, retention_seconds double precision, scheduled_overdue_seconds double precision'),
     ('health', 'v', '"check" text, ok boolean, detail text, hint text')$$,
     'tables and views, their columns and types');
 
@@ -156,7 +159,7 @@ SELECT set_eq(
     $$SELECT c.oid::regclass::text AS a, '' AS b FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname <> 'homes'$$,
     'a dump has the rows of each table but outbox.homes, of each partition, and each sequence');
 SELECT is_empty(
-    $$SELECT t FROM unnest('{outbox.progress,outbox.parked_events,outbox.scheduled,outbox.inbox}'::regclass[]) t
+    $$SELECT t FROM unnest('{outbox.progress,outbox.counters,outbox.parked_events,outbox.scheduled,outbox.inbox}'::regclass[]) t
       WHERE NOT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) o WHERE c.oid = t AND o LIKE 'autovacuum_vacuum_scale_factor=%')$$,
     'tables that rows leave are vacuumed sooner than by default (B68)');
 SELECT set_eq(

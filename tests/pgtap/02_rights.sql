@@ -96,14 +96,14 @@ FROM (VALUES ('INSERT INTO outbox.events (id, event_type) VALUES (1, ''x'')'), (
 SELECT lives_ok($$SELECT outbox.grant_monitor('tap_monitor')$$, 'grant_monitor');
 SELECT lives_ok($$SELECT outbox.grant_monitor('tap_monitor'::regrole)$$, 'grant_monitor takes a regrole');
 SELECT isnt(pg_temp.as_role('tap_monitor', format('SELECT count(*) FROM outbox.%I', x.v)), '42501', 'a monitor can read outbox.' || x.v)
-FROM unnest('{lag,pending,relays,parked,discarded,replays,health,captures}'::text[]) x(v);
+FROM unnest('{lag,pending,relays,parked,discarded,replays,health,captures,metrics,metrics_log}'::text[]) x(v);
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT count(*) FROM outbox.lag'), '1', 'and sees the sinks there');
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT pending FROM outbox.lag'), '2', 'with what waits');
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT count(*) FROM outbox.pending'), '2', 'which it sees too');
 SELECT cmp_ok(pg_temp.as_role('tap_monitor', 'SELECT count(*) FROM outbox.health')::int, '>', 5, 'and all checks of outbox.health');
 SELECT is(pg_temp.as_role('tap_monitor', 'SELECT state FROM outbox.status(gen_random_uuid())'), 'gone', 'and ask for an event');
 SELECT set_eq($$SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
-                AND has_any_column_privilege('tap_monitor', c.oid, 'SELECT')$$, ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'replays', 'health', 'captures'],
+                AND has_any_column_privilege('tap_monitor', c.oid, 'SELECT')$$, ARRAY['lag', 'pending', 'relays', 'parked', 'discarded', 'replays', 'health', 'captures', 'metrics', 'metrics_log'],
               'it reads nothing else');
 SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
                   AND (has_table_privilege('tap_monitor', c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')

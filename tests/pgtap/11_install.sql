@@ -45,7 +45,7 @@ SELECT count(*) AS foreign_types FROM pg_catalog.pg_attribute a JOIN pg_catalog.
 WHERE c.relnamespace = 'outbox'::regnamespace AND t.typnamespace NOT IN ('pg_catalog'::regnamespace, 'outbox'::regnamespace) \gset
 ROLLBACK TO here;
 SET search_path = pg_catalog, public;
-SELECT is(:tables, 28, 'CREATE EXTENSION calls nothing in public and nothing temporary; its tables are in its schema');
+SELECT is(:tables, 29, 'CREATE EXTENSION calls nothing in public and nothing temporary; its tables are in its schema');
 SELECT is(:foreign_types, 0, 'and its columns of PostgreSQL''s types');
 
 CREATE FUNCTION pg_temp.create_extension() RETURNS text LANGUAGE plpgsql AS $$

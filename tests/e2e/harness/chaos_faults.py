@@ -21,7 +21,7 @@ from .workload import GONE, Killer, Threads, make_sink, nothing_pending, relays
 
 BATCH = 50                      # of a lane, in events; small, so that there are many
 DELIVERY_TIMEOUT = 3.0          # seconds; the broker is away for less than that, or for more
-TABLES = ["outbox.lanes", "outbox.progress", "outbox.parked_events", "outbox.sinks", "outbox.segments", "outbox.scheduled",
+TABLES = ["outbox.lanes", "outbox.progress", "outbox.counters", "outbox.parked_events", "outbox.sinks", "outbox.segments", "outbox.scheduled",
           *(f"outbox.events_{k}" for k in range(16))]
 # Codes of each class of core/verdict.cpp; _TRANSPORT closes the connection.
 INJECTED = {
