@@ -83,3 +83,16 @@ if [ ! -d "$OUTBOX_ENV/kafka-$key" ]; then
     mv "$OUTBOX_ENV/kafka.new" "$OUTBOX_ENV/kafka-$key"
 fi
 ln -sfn "kafka-$key" "$OUTBOX_ENV/kafka"
+
+# ---- Prometheus ------------------------------------------------------------------------------------------------------
+# Unpacked, not installed: nothing is to be started as a service. prometheus with promtool, and the exporter for PostgreSQL.
+if [ ! -x "$OUTBOX_ENV/prometheus/usr/bin/promtool" ] || [ ! -x "$OUTBOX_ENV/prometheus/usr/bin/prometheus-postgres-exporter" ]; then
+    say "fetching Prometheus"
+    rm -rf "$OUTBOX_ENV/prometheus.new" "$OUTBOX_ENV/prometheus"
+    mkdir -p "$OUTBOX_ENV/prometheus.new/debs"
+    fetch() { (cd "$OUTBOX_ENV/prometheus.new/debs" && apt-get -qq -o APT::Sandbox::User=root -o Acquire::Retries=3 download prometheus prometheus-postgres-exporter) >/dev/null; }
+    fetch || { apt update && fetch; }
+    for deb in "$OUTBOX_ENV"/prometheus.new/debs/*.deb; do dpkg-deb -x "$deb" "$OUTBOX_ENV/prometheus.new"; done
+    rm -rf "$OUTBOX_ENV/prometheus.new/debs"
+    mv "$OUTBOX_ENV/prometheus.new" "$OUTBOX_ENV/prometheus"
+fi
