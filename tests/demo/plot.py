@@ -21,14 +21,14 @@ def panel(name, label, points, y, x, colour):
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at(value):.1f}" y2="{at(value):.1f}" class="grid"/>')
         if value == 0 or PANEL * height(value, top) > 16 and math.log10(value) % (1 if top <= 10_000 else 2) == 0:
             out.append(f'<text x="{LEFT - 6}" y="{at(value) + 4:.1f}" class="tick">{value:,}</text>')
-    path, pen = [], "M"
+    path, before = [], None
     for seconds, value in points:
-        if value is None:
-            pen = "M"
-        else:
-            path.append(f"{pen}{x(seconds):.1f},{at(value):.1f}")
-            pen = "L"
-    out.append(f'<path id="{name}" d="{" ".join(path) or "M0,0"}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        if value is not None:
+            if before is None:
+                path.append(f"M{x(seconds):.1f},{at(value):.1f}")
+            path.append(f"L{x(seconds):.1f},{at(value):.1f}")  # a point by itself is a dot
+        before = value
+    out.append(f'<path id="{name}" d="{" ".join(path) or "M0,0"}" fill="none" stroke="{colour}" stroke-width="1.6" stroke-linecap="round"/>')
     return out
 
 

@@ -23,10 +23,10 @@ def test_it_has_the_three_curves_and_the_mark():
     width, height = (float(v) for v in root.get("viewBox").split()[2:])
     paths = {p.get("id"): p.get("d").split() for p in root.iter(f"{SVG}path")}
     assert list(paths) == NAMES
-    assert [[step[0] for step in paths[name]] for name in NAMES] == [["M", "L", "M", "L"], ["M", "L", "L"], ["M", "M"]], "a gap is a gap"
-    places = [tuple(map(float, step[1:].split(","))) for path in paths.values() for step in path]
-    assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
-    lag = [tuple(map(float, step[1:].split(","))) for step in paths["lag"]]
+    assert ["".join(step[0] for step in paths[name]) for name in NAMES] == ["MLLMLL", "MLLL", "MLML"], "a gap is a gap"
+    places = {name: [tuple(map(float, step[1:].split(","))) for step in path if step[0] == "L"] for name, path in paths.items()}
+    assert all(0 <= x <= width and 0 <= y <= height for path in places.values() for x, y in path)
+    lag = places["lag"]
     assert lag[0][0] < lag[1][0] < lag[2][0] < lag[3][0] and lag[2][1] < lag[1][1] < lag[0][1] == lag[3][1], "time runs right, more is higher"
     crash, = (line for line in root.iter(f"{SVG}line") if line.get("class") == "crash")
     assert lag[1][0] < float(crash.get("x1")) == float(crash.get("x2")) < lag[2][0], "between what came before it and what came after"

@@ -1,8 +1,6 @@
 """README, "From your language": the lines that stand there, put into a small program each and run. What a program needs is
 fetched by its language's own client, pinned, into the cache; where the language is not installed the test is skipped."""
 
-import fcntl
-import hashlib
 import json
 import os
 import re
@@ -12,6 +10,7 @@ import textwrap
 
 import pytest
 from harness import env
+from harness.toolchains import cached, need, python, run
 
 HERE = env.REPO / "tests/languages"
 BLOCK = re.compile(r"^```(\w+) ([\w-]+)\n(.*?)^```$", re.M | re.S)
@@ -22,32 +21,6 @@ def program(path):
     """The program with README's lines in place of its comment `README: name`."""
     return re.sub(r"^([ \t]*)(?:#|//) README: ([\w-]+)\n",
                   lambda m: textwrap.indent(EXAMPLES[m[2]], m[1]), (HERE / path).read_text(), flags=re.M)
-
-
-def need(*commands):
-    for command in commands:
-        if not shutil.which(command):
-            pytest.skip(f"no {command} here")
-
-
-def run(argv, cwd, **environ):
-    done = subprocess.run([str(a) for a in argv], cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True)
-    assert done.returncode == 0, f"{' '.join(map(str, argv))}:\n{env.tail(done.stdout)}\n{env.tail(done.stderr)}"
-
-
-def cached(name, make, *what):
-    """A directory in the cache that `make(directory)` fills once for this content."""
-    key = hashlib.sha256("\0".join(what).encode()).hexdigest()[:16]
-    path = env.ENV / "languages" / f"{name}-{key}"
-    (env.ENV / "locks").mkdir(parents=True, exist_ok=True)
-    with open(env.ENV / "locks" / f"languages-{name}", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (path / ".ready").exists():
-            shutil.rmtree(path, ignore_errors=True)
-            path.mkdir(parents=True)
-            make(path)
-            (path / ".ready").touch()
-    return path
 
 
 def run_node(path, source, db):
@@ -90,15 +63,8 @@ def check_capture(db):
 
 @pytest.mark.parametrize("name", ["psycopg", "sqlalchemy", "django"])
 def test_python(shop, name, tmp_path):
-    need("python3")
-    requirements = HERE / "python/requirements.txt"
-
-    def make(path):
-        run(["python3", "-m", "venv", path / "venv"], path)
-        run([path / "venv/bin/pip", "-q", "install", "--disable-pip-version-check", "--only-binary", ":all:", "-r", requirements], path)
-    venv = cached("python", make, requirements.read_text()) / "venv"
     (tmp_path / "example.py").write_text(program(f"python/{name}_example.py"))
-    run([venv / "bin/python", "example.py"], tmp_path, **shop.environ)
+    run([python(HERE / "python/requirements.txt"), "example.py"], tmp_path, **shop.environ)
     check_capture(shop)
 
 

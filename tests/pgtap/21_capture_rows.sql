@@ -151,6 +151,7 @@ CREATE TABLE computed (id int PRIMARY KEY, doubled int GENERATED ALWAYS AS (2 * 
 SELECT throws_ok($$SELECT outbox.capture('computed', NULL, 'doubled')$$, '42703', NULL, 'a virtual generated column is not in the row: no key');
 SELECT outbox.capture('computed', NULL, 'id') \g /dev/null
 SELECT pg_temp.tells($$INSERT INTO computed VALUES (1)$$, '1 inserted {"id":1}', 'and left out');
+DROP TABLE computed;
 \endif
 
 -- ---- tables of every kind ----------------------------------------------------------------------------------------------------------------
