@@ -113,7 +113,8 @@ SELECT set_eq($$SELECT evtname::text, evtevent::text, evtenabled::text FROM pg_e
               $$VALUES ('outbox_sink_ddl', 'ddl_command_end', 'A'), ('outbox_sink_drop_start', 'ddl_command_start', 'A'), ('outbox_sink_drop', 'sql_drop', 'A')$$,
               'event triggers, also on for replicas');
 SELECT set_eq($$SELECT fdwname::text, fdwhandler::text, fdwvalidator::regproc::text FROM pg_foreign_data_wrapper WHERE fdwname LIKE 'outbox%'$$,
-              $$VALUES ('outbox_kafka', '0', 'outbox.kafka_validator')$$, 'the wrapper has no handler: no foreign table can read through it');
+              $$VALUES ('outbox_kafka', '0', 'outbox.kafka_validator'), ('outbox_http', '0', 'outbox.http_validator')$$,
+              'the wrappers have no handler: no foreign table can read through them');
 SELECT set_eq($$SELECT t.tgname::text, c.relname::text, t.tgenabled::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
                 WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal$$,
               $$SELECT 'check_event' AS a, 'events_' || k AS b, 'A' AS c FROM generate_series(0, 15) k
