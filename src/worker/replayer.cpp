@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kCloseLimit{250};
 constexpr int kSlicesPerSecond = 4;
+constexpr std::chrono::minutes kWhileGone{10};  // an endpoint that answered 410; less when somebody has seen to the sink
 constexpr std::size_t kSliceBytes = 4u << 20;
 
 void Replayer::run()
@@ -45,6 +46,8 @@ bool Replayer::step()
     waits_ = false;
     if (!loaded_ || shared::generation() != generation_) {
         std::uint64_t generation = shared::generation();
+        if (generation != generation_)
+            back_off_until_ = {};
         if (!load())
             return false;
         generation_ = generation;
@@ -144,7 +147,7 @@ bool Replayer::slice()
     }
     next_slice_ = begin + std::chrono::microseconds(1'000'000 * static_cast<std::int64_t>(batch_.events.size()) / settings::replay_rate);
     if (result == Publisher::Result::outage)
-        failed(publisher_->error());
+        down();
     else if (result != Publisher::Result::stopped)
         well();
     return true;
@@ -201,6 +204,14 @@ void Replayer::failed(const std::string &why)
     shared::set_error(why.c_str());
     shared::set_state(State::backing_off);
     back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
+}
+
+void Replayer::down()
+{
+    failed(publisher_->error());
+    back_off_until_ = std::max(back_off_until_, publisher_->not_before());
+    if (publisher_->gone())
+        back_off_until_ = Clock::now() + kWhileGone;
 }
 
 void Replayer::well()

@@ -20,7 +20,7 @@ class Replayer {
 public:
     explicit Replayer(std::int32_t sink_id) : sink_id_(sink_id) {}
     void run();    // until there is nothing to replay
-    bool close();  // false: a thread of librdkafka's is still there
+    bool close();  // false: a thread of a client library's is still there
 
 private:
     bool step();  // false: the process is to end
@@ -31,6 +31,7 @@ private:
     std::size_t most() const;
     bool nothing_to_do();
     void failed(const std::string &why);
+    void down();
     void well();
     void sleep();
 
