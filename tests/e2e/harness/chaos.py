@@ -79,6 +79,7 @@ class Chaos:
                       Sink(self.database(), self.kafka, address, self.seed + 2, 4, 4, 4, second, self.topics(self.kafka, 3))]
         mocked = Sink(self.database(), self.mock, self.mock.bootstrap, self.seed + 3, 2, 2, 2, "hold", self.topics(self.mock, 2),
                       message_max_bytes=LIMIT)
+        self.sinks[0].add_hooks()
         self.all = [*self.sinks, mocked]
         self.faults = Faults(self.rng, self.pg, self.kafka, self.link, self.mock, self.sinks, mocked)
         for sink in self.all:
@@ -97,6 +98,9 @@ class Chaos:
             for sink in self.all:
                 self.pg.sql(f"DROP DATABASE {sink.db.name} WITH (FORCE)")
         finally:
+            for sink in self.all:
+                if sink.hooks:
+                    sink.hooks.close()
             print(f"seed {self.seed}: {self.summary()}; made ready in {ready - begin:.0f} s, healed in {healed - ready - seconds:.0f} s, "
                   f"settled in {settled - healed:.0f} s, judged in {time.monotonic() - settled:.0f} s", flush=True)
         return self.totals
@@ -139,9 +143,11 @@ class Chaos:
     def judge(self, mocked):
         for sink in self.sinks:
             self.judge_sink(sink)
+            if sink.hooks:
+                self.totals["repeats (HTTP)"] += sink.hooks.judge(sink.load.written(), sink.lane_batches).repeats
         self.judge_mocked(mocked)
         for sink in self.all:
-            eventually(lambda: sink.db.sql("SELECT state, pending, last_error FROM outbox.lag") == [("idle", 0, None)], HEALED,
+            eventually(lambda: set(sink.db.sql("SELECT state, pending, last_error FROM outbox.lag")) == {("idle", 0, None)}, HEALED,
                        lambda: f"an idle sink without an error: {sink.db.sql('SELECT * FROM outbox.lag')}")
         strangers = self.faults.strangers(self.pg.log_since(self.mark))
         assert not strangers, "processes ended by themselves:\n" + "\n".join(strangers)
@@ -163,7 +169,7 @@ class Chaos:
 
         def empty():
             sink.db.sql("SELECT outbox.redrive('kafka')")  # again, since the broker takes its time to know
-            return sink.db.value("SELECT count(*) FROM outbox.parked") == 0
+            return sink.db.value("SELECT count(*) FROM outbox.parked WHERE sink = 'kafka'") == 0
         eventually(empty, HEALED, lambda: f"everything that was parked is sent: {sink.parked_groups()}", interval=1)
         self.totals["repeats"] += self.compare(sink, written)
 
@@ -182,7 +188,7 @@ class Chaos:
 
     @staticmethod
     def parked(sink):
-        return dict(sink.db.sql("SELECT event_id::text, reason FROM outbox.parked"))
+        return dict(sink.db.sql("SELECT event_id::text, reason FROM outbox.parked WHERE sink = 'kafka'"))
 
     @staticmethod
     def parked_by_design(sink, written):

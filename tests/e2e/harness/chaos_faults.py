@@ -15,6 +15,7 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from . import env
+from .chaos_hooks import Hooks
 from .chaos_load import ChaosLoad
 from .wait import eventually
 from .workload import GONE, Killer, Threads, make_sink, nothing_pending, relays
@@ -46,8 +47,16 @@ class Sink:
         self.load, self.killer = ChaosLoad(db, seed, writers, self.small), Killer(db, random.Random(seed))
         self.lane_batches = 0  # as many batches may have come twice
         self.actions, self.dba, self.failed = queue.Queue(), Threads(), Counter()
+        self.hooks = None  # an HTTP sink beside it
         make_sink(db, SimpleNamespace(bootstrap=bootstrap), self.topic, batch_size=BATCH, lanes=lanes, on_poison=on_poison, stall_timeout="1s",
                   delivery_timeout=f"{int(DELIVERY_TIMEOUT)}s", linger_ms=5, **options)
+
+    def add_hooks(self):
+        self.hooks = Hooks(self.db, 2, BATCH)
+
+    @property
+    def names(self):
+        return ["kafka", "hooks"] if self.hooks else ["kafka"]
 
     def start(self):
         self.load.start()
@@ -71,6 +80,8 @@ class Sink:
         self.actions.put(None)
         self.dba.join()
         self.db.sql("SELECT outbox.resume('kafka')")
+        if self.hooks:
+            self.hooks.resume()
 
     def may_repeat(self, lanes=None):
         self.lane_batches += lanes or self.most_lanes
@@ -81,7 +92,7 @@ class Sink:
 
     def make_due(self):
         """What waits for its next try need not wait for long."""
-        for event, in self.db.sql("SELECT event_id::text FROM outbox.parked WHERE reason = 'retry' AND next_attempt_at > now() + interval '1 second'"):
+        for event, in self.db.sql("SELECT event_id::text FROM outbox.parked WHERE sink = 'kafka' AND reason = 'retry' AND next_attempt_at > now() + interval '1 second'"):
             try:
                 self.db.sql("SELECT outbox.redrive('kafka', %s::uuid)", [event])
             except psycopg.errors.NoDataFound:
@@ -92,17 +103,19 @@ class Sink:
         nothing_pending(self.db, timeout)
         eventually(lambda: self.db.value("SELECT count(*) FROM outbox.scheduled") == 0, timeout, "nothing scheduled", interval=0.2)
         nothing_pending(self.db, timeout)
+        if self.hooks:
+            self.hooks.settle(timeout)
 
         def parked():
             self.make_due()
             # A key's row that waits behind another: it is tried when there is none before it that is not dead.
-            return self.db.value(f"SELECT count(*) FROM outbox.parked p WHERE reason = 'retry' OR reason = 'behind' AND NOT EXISTS ("
-                                 " SELECT FROM outbox.parked f WHERE f.reason = 'dead' AND (f.topic, f.aggregate_id) = (p.topic, p.aggregate_id)"
-                                 f" AND f.id < p.id AND {'true' if self.on_poison == 'hold' else 'false'})") == 0
+            return self.db.value(f"SELECT count(*) FROM outbox.parked p WHERE sink = 'kafka' AND (reason = 'retry' OR reason = 'behind' AND NOT EXISTS ("
+                                 " SELECT FROM outbox.parked f WHERE f.sink = 'kafka' AND f.reason = 'dead' AND (f.topic, f.aggregate_id) = (p.topic, p.aggregate_id)"
+                                 f" AND f.id < p.id AND {'true' if self.on_poison == 'hold' else 'false'}))") == 0
         eventually(parked, timeout, lambda: f"nothing tried again: {self.parked_groups()}", interval=0.3)
 
     def parked_groups(self):
-        return self.db.sql("SELECT reason, topic, count(*), min(attempts), max(last_error) FROM outbox.parked GROUP BY 1, 2")
+        return self.db.sql("SELECT reason, topic, count(*), min(attempts), max(last_error) FROM outbox.parked WHERE sink = 'kafka' GROUP BY 1, 2")
 
 
 class Faults:
@@ -254,8 +267,9 @@ class Faults:
 
     def pause(self):
         sink = self.any_sink()
-        sink.ask("SELECT outbox.pause('kafka')")
-        self.after(self.rng.uniform(0.2, 4), lambda: sink.ask("SELECT outbox.resume('kafka')"))
+        name = self.rng.choice(sink.names)
+        sink.ask(f"SELECT outbox.pause('{name}')")
+        self.after(self.rng.uniform(0.2, 4), lambda: sink.ask(f"SELECT outbox.resume('{name}')"))
 
     def off(self):
         self.publish("off")
@@ -273,7 +287,7 @@ class Faults:
 
     def lanes(self):
         sink = self.rng.choice(self.sinks)
-        sink.ask(f"ALTER SERVER kafka OPTIONS (SET lanes '{self.rng.randint(1, sink.most_lanes)}')")
+        sink.ask(f"ALTER SERVER {self.rng.choice(sink.names)} OPTIONS (SET lanes '{self.rng.randint(1, sink.most_lanes)}')")
 
     def vacuum_full(self):
         self.any_sink().ask(f"VACUUM FULL {self.rng.choice(TABLES)}")
@@ -285,8 +299,10 @@ class Faults:
     # ---- injected errors -----------------------------------------------------------------------------------------
 
     def inject(self):
-        how = self.rng.choice(["errors"] * 6 + ["rtt", "down", "late"])
-        if how == "rtt":
+        how = self.rng.choice(["errors"] * 6 + ["rtt", "down", "late"] + ["http"] * 6)
+        if how == "http":
+            how = self.rng.choice([s for s in self.sinks if s.hooks]).hooks.inject(self.rng)
+        elif how == "rtt":
             self.mock.cmd(f"rtt 1 {self.rng.choice([100, 1500, 4000])}")
             self.after(self.rng.uniform(1, 5), lambda: self.mock.cmd("rtt 1 0"))
         elif how == "down":
@@ -315,6 +331,9 @@ class Faults:
         self.kafka.wait_ready()
         for api in INJECTED:
             self.mock.cmd(f"clear_errors {api}")
+        for sink in self.sinks:
+            if sink.hooks:
+                sink.hooks.server.heal()
         for sink in [*self.sinks, self.mocked]:
             for topic in sink.missing_topics():
                 self.kafka.create_topic(topic)
