@@ -155,10 +155,13 @@ def test_connections_are_kept_and_as_many_requests_are_out_as_were_asked_for(db,
 
 
 def test_a_key_waits_for_its_own_events_alone(db, hooks):
-    hooks.answer(delay=2.0, key="slow-0", times=1)
-    make_webhook_sink(db, hooks, batch_size=1000)
+    """In one batch: the next one waits for it."""
+    hooks.answer(delay=5.0, key="slow-0", times=1)
+    make_webhook_sink(db, hooks, batch_size=1000, stall_timeout="10s")
+    db.sql("SELECT outbox.pause('hooks')")
     write(db, 3, keys=1, prefix="slow-")
     write(db, 100)
+    db.sql("SELECT outbox.resume('hooks')")
     eventually(lambda: len([r for r in hooks.accepted.values() if r.key != "slow-0"]) == 100, 20, "the others")
     assert not [r for r in hooks.accepted.values() if r.key == "slow-0"], "nobody waited for the slow one"
     hooks.wait_for(103)
