@@ -2,15 +2,15 @@
 says what a block needs is told in harness/pages.py."""
 
 import re
-import time
 
 import pytest
 from harness import env
 from harness.pages import DOCS, Reader, blocks
-from harness.postgres import Database
-from harness.wait import eventually
 
 PAGES = sorted(DOCS.glob("*.md"))
+# Their blocks are programs that work together: a test of its own runs each of them.
+ELSEWHERE = {"webhooks.md": "test_webhooks_page.py"}
+RUN = [p for p in PAGES if p.name not in ELSEWHERE]
 WITH_LINKS = [*PAGES, *(env.REPO / p for p in ("README.md", "src/README.md", "tests/README.md", "bench/README.md", "SECURITY.md", "CHANGELOG.md",
                                                "CONTRIBUTING.md"))]
 # Why a block may be left out.
@@ -79,7 +79,7 @@ def reader(request, pg, tools):
                 broker.delete_topic(topic)
 
 
-@pytest.mark.parametrize("reader", PAGES, ids=lambda p: p.stem, indirect=True)
+@pytest.mark.parametrize("reader", RUN, ids=lambda p: p.stem, indirect=True)
 def test_each_block_of_the_page_runs(reader, request):
     page = request.node.callspec.params["reader"]
     for block in blocks(page):
@@ -95,6 +95,11 @@ def test_what_is_not_run_says_why():
     can = [b for b in there if b.kind in ("sql", "sh")]
     print(f"{len(can)} blocks, {len(out)} of them not run")
     assert len(out) <= len(can) / 5
+
+
+def test_a_page_that_is_run_elsewhere_is():
+    for page, test in ELSEWHERE.items():
+        assert f"docs/{page}" in (env.REPO / "tests/e2e" / test).read_text()
 
 
 def anchors(page):
@@ -121,3 +126,9 @@ def test_each_link_leads_somewhere(page):
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             bad.append(link)
     assert not bad, f"{page.name}: {bad}"
+
+
+def test_the_index_has_each_page_once():
+    index = (DOCS / "README.md").read_text()
+    listed = re.findall(r"\]\(([\w.-]+\.md)\)", index)
+    assert sorted(set(listed)) == sorted(p.name for p in PAGES if p.name != "README.md")
