@@ -553,7 +553,7 @@ CREATE FUNCTION outbox.live_relays(OUT sink_id integer, OUT lane integer, OUT pi
 COMMENT ON FUNCTION outbox.live_relays() IS 'This database''s relays as shared memory has them';
 
 CREATE FUNCTION outbox.worker_state(OUT preloaded boolean, OUT launcher_pid integer, OUT no_worker_slot boolean,
-        OUT publishing boolean, OUT home text, OUT library_version text)
+        OUT publishing boolean, OUT home text, OUT library_version text, OUT left_out boolean)
     LANGUAGE c STABLE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_worker_state';
 COMMENT ON FUNCTION outbox.worker_state() IS 'The extension''s processes as the server has them';
 
@@ -998,6 +998,11 @@ SELECT 'worker slot', NOT w.no_worker_slot,
        CASE WHEN w.no_worker_slot THEN 'Raise max_worker_processes in postgresql.conf and restart the server.' END
 FROM w WHERE w.preloaded
 UNION ALL
+SELECT 'databases', NOT w.left_out,
+       CASE WHEN w.left_out THEN 'this server has more databases than outbox has room for, and this one gets no relays' ELSE 'this one has a place' END,
+       CASE WHEN w.left_out THEN 'outbox has room for 256 databases: drop those that are not needed, or ALTER DATABASE ... ALLOW_CONNECTIONS false.' END
+FROM w WHERE w.preloaded
+UNION ALL
 SELECT 'publish', w.publishing, 'outbox.publish is ' || CASE WHEN w.publishing THEN 'on' ELSE 'off: nothing is sent' END,
        CASE WHEN NOT w.publishing THEN 'ALTER SYSTEM SET outbox.publish = on; SELECT pg_reload_conf();' END
 FROM w
@@ -1016,7 +1021,7 @@ SELECT pg_catalog.format('sink %s', k.sink), k.state IN ('running', 'idle', 'sta
            WHEN 'halted' THEN pg_catalog.format('If this installation is to publish from now on, and the other one does not any more: SELECT outbox.resume(%L). Else DROP SERVER %I.', k.sink, k.sink)
            WHEN 'paused' THEN pg_catalog.format('SELECT outbox.resume(%L);', k.sink)
            WHEN 'off' THEN 'outbox.publish is off.'
-           WHEN 'no_worker' THEN 'See the checks preload, launcher and worker slot.'
+           WHEN 'no_worker' THEN 'See the checks preload, launcher, worker slot and databases; and a server runs at most 128 relays.'
            WHEN 'disabled' THEN pg_catalog.format('ALTER SERVER %I OPTIONS (SET ...), or SELECT outbox.resume(%L) where an endpoint is there again.', k.sink, k.sink)
            ELSE CASE WHEN k.last_error IS NOT NULL THEN pg_catalog.format('SELECT * FROM outbox.test_sink(%L);', k.sink) END END
 FROM sink k

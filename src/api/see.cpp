@@ -60,14 +60,15 @@ PGDLLEXPORT Datum outbox_worker_state(PG_FUNCTION_ARGS)
     char home[160];
     pg::boundary([&] { strlcpy(home, pg::installation().c_str(), sizeof home); });
     int pid = shared::launcher_pid();
-    bool nulls[6] = {};
-    Datum values[6] = {
+    bool nulls[7] = {};
+    Datum values[7] = {
         BoolGetDatum(shared::available()),
         Int32GetDatum(pid),
         BoolGetDatum(shared::available() && shared::no_worker_slot()),
         BoolGetDatum(settings::publish),
         CStringGetTextDatum(home),
         CStringGetTextDatum(OUTBOX_VERSION),
+        BoolGetDatum(shared::left_out(MyDatabaseId)),
     };
     nulls[1] = pid == 0;
     PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));

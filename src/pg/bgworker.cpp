@@ -1,5 +1,7 @@
 #include "pg/bgworker.hpp"
 
+#include <algorithm>
+
 #include "pg/guard.hpp"
 #include "pg/postgres.hpp"
 
@@ -63,10 +65,17 @@ std::size_t list_databases(Oid *to, std::size_t limit)
         Relation rel = table_open(DatabaseRelationId, AccessShareLock);
         TableScanDesc scan = table_beginscan_catalog(rel, 0, nullptr);
         HeapTuple tuple;
-        while ((tuple = heap_getnext(scan, ForwardScanDirection)) != nullptr && n < limit) {
+        while ((tuple = heap_getnext(scan, ForwardScanDirection)) != nullptr) {
             auto *database = reinterpret_cast<Form_pg_database>(GETSTRUCT(tuple));
-            if (database->datallowconn && database->datconnlimit != -2 /* DROP DATABASE was interrupted */)
-                to[n++] = database->oid;
+            if (!database->datallowconn || database->datconnlimit == -2 /* DROP DATABASE was interrupted */)
+                continue;
+            // By age, more or less: a new one takes nobody's place.
+            std::size_t at = std::min(n++, limit);
+            if (at == limit && database->oid > to[--at])
+                continue;
+            for (; at > 0 && to[at - 1] > database->oid; at--)
+                to[at] = to[at - 1];
+            to[at] = database->oid;
         }
         table_endscan(scan);
         table_close(rel, AccessShareLock);

@@ -19,7 +19,8 @@ Started start_worker(const char *function, const char *name, const char *type, s
 bool worker_ended(WorkerHandle *handle);
 void forget_worker(WorkerHandle *handle);
 
-// The databases that allow connections, at most `limit`; inside a Transaction of a process without database.
+// The databases that allow connections, the `limit` oldest of them; returns how many there are. Inside a Transaction of a process without
+// database.
 std::size_t list_databases(Oid *to, std::size_t limit);
 
 // A worker's end: exit code 0 unregisters it.

@@ -1,40 +1,13 @@
 #include "state/shared.hpp"
 
-#include "pg/postgres.hpp"
+#include "state/shared_memory.hpp"
 
 namespace outbox::shared {
 
+Shared *shared;
+
 namespace {
 
-struct Slot {
-    RelayInfo info;
-    std::uint64_t owner;              // attach() counter of the process that owns the slot; 0: nobody
-    int procno;                       // whose latch to set; -1: nobody's
-    pg_atomic_uint32 sleeping;
-    std::uint32_t runs;               // relays that came as far as their loop, whatever the slot was for
-};
-
-struct Database {
-    Oid oid;                          // 0: free entry
-    bool scout_needed;
-    bool scout_running;
-    int scout_pid;
-    int held_by;                      // pid of a backend that drops, renames or copies it
-    pg_atomic_uint64 generation;
-};
-
-struct Shared {
-    LWLock *lock;
-    int launcher;                     // its procno; -1: none
-    int launcher_pid;
-    bool no_worker_slot;
-    std::uint64_t owners;
-    pg_atomic_uint32 used;            // slots [0, used) may be in use: bounds the writers' loop
-    Slot slots[kMaxRelays];
-    Database databases[kMaxDatabases];
-};
-
-Shared *shared;
 int my_slot = -1;
 std::uint64_t my_owner;
 shmem_request_hook_type next_request;
@@ -70,11 +43,9 @@ void on_startup()
     LWLockRelease(AddinShmemInitLock);
 }
 
-// Nothing below an Exclusive or Shared scope ereports.
-struct Locked {
-    explicit Locked(LWLockMode mode) { LWLockAcquire(shared->lock, mode); }
-    ~Locked() { LWLockRelease(shared->lock); }
-};
+bool mine() { return my_slot >= 0 && shared->slots[my_slot].owner == my_owner; }
+
+}  // namespace
 
 Database *find(Oid oid)
 {
@@ -92,6 +63,7 @@ Database *find_or_add(Oid oid)
     database = find(0);
     if (database != nullptr) {
         database->oid = oid;
+        database->listed = false;
         database->scout_needed = true;
         database->scout_running = false;
         database->scout_pid = 0;
@@ -108,14 +80,9 @@ void set_latch_of(int procno)
         SetLatch(&ProcGlobal->allProcs[procno].procLatch);
 }
 
-bool mine() { return my_slot >= 0 && shared->slots[my_slot].owner == my_owner; }
-
 bool alive(int pid) { return pid != 0 && BackendPidGetProc(pid) != nullptr; }
 
-// By a backend that has not died meanwhile.
 bool held(const Database *database) { return database != nullptr && alive(database->held_by); }
-
-}  // namespace
 
 const char *name(State state)
 {
@@ -231,6 +198,23 @@ void set_progress(std::int64_t position, std::int64_t published_more)
     }
 }
 
+// A sink's lanes share it, and whoever had the slot before.
+bool may_say(Line line)
+{
+    Locked lock(LW_EXCLUSIVE);
+    if (!mine())
+        return true;
+    auto which = static_cast<int>(line);
+    const Slot &me = shared->slots[my_slot];
+    TimestampTz now = GetCurrentTimestamp();
+    for (const auto &s : shared->slots)
+        if (s.info.database == me.info.database && s.info.sink_id == me.info.sink_id && s.spoke_at[which] != 0 &&
+            now - s.spoke_at[which] < kBetweenLines && now >= s.spoke_at[which])
+            return false;
+    shared->slots[my_slot].spoke_at[which] = now;
+    return true;
+}
+
 void beat()
 {
     Locked lock(LW_EXCLUSIVE);
@@ -328,171 +312,13 @@ int set_wanted(Oid database, const Wanted *wanted, int count)
         s.info.database = database;
         s.info.sink_id = wanted[i].sink_id;
         s.info.lane = wanted[i].lane;
+        s.spoke_at[0] = s.spoke_at[1] = 0;
         s.owner = 0;
         s.procno = -1;
         if (static_cast<std::uint32_t>(free) >= pg_atomic_read_u32(&shared->used))
             pg_atomic_write_u32(&shared->used, static_cast<std::uint32_t>(free) + 1);
     }
     return without;
-}
-
-// ---- launcher -----------------------------------------------------------------------------------------------------------
-
-void launcher_attach()
-{
-    Locked lock(LW_EXCLUSIVE);
-    shared->launcher = my_procno();
-    shared->launcher_pid = MyProcPid;
-}
-
-void launcher_detach()
-{
-    Locked lock(LW_EXCLUSIVE);
-    if (shared->launcher_pid == MyProcPid) {
-        shared->launcher = -1;
-        shared->launcher_pid = 0;
-    }
-}
-
-void wake_launcher()
-{
-    if (shared == nullptr)
-        return;
-    Locked lock(LW_SHARED);
-    set_latch_of(shared->launcher);
-}
-
-int launcher_pid()
-{
-    if (shared == nullptr)
-        return 0;
-    Locked lock(LW_SHARED);
-    return shared->launcher_pid;
-}
-
-Scout scout_state(Oid oid)
-{
-    Locked lock(LW_EXCLUSIVE);
-    Database *database = find_or_add(oid);
-    if (database == nullptr)
-        return Scout::unneeded;
-    return database->scout_running ? Scout::running : database->scout_needed ? Scout::needed : Scout::unneeded;
-}
-
-void scout_started(Oid oid)
-{
-    Locked lock(LW_EXCLUSIVE);
-    Database *database = find_or_add(oid);
-    if (database != nullptr) {
-        database->scout_running = true;
-        database->scout_needed = false;
-    }
-}
-
-bool scout_attached(Oid oid)
-{
-    Locked lock(LW_EXCLUSIVE);
-    Database *database = find(oid);
-    if (database == nullptr || held(database))
-        return false;
-    database->scout_pid = MyProcPid;
-    return true;
-}
-
-void scout_ended(Oid oid, bool succeeded)
-{
-    {
-        Locked lock(LW_EXCLUSIVE);
-        Database *database = find(oid);
-        if (database != nullptr) {
-            database->scout_running = false;
-            database->scout_pid = 0;
-            if (!succeeded)
-                database->scout_needed = true;
-        }
-    }
-    wake_launcher();
-}
-
-void forget_database(Oid oid)
-{
-    Locked lock(LW_EXCLUSIVE);
-    Database *database = find(oid);
-    if (database != nullptr && !held(database))
-        database->oid = 0;
-    for (auto &s : shared->slots)
-        if (s.info.used && s.info.database == oid)
-            s.info.used = false;
-}
-
-RelayInfo relay(int slot)
-{
-    Locked lock(LW_SHARED);
-    return shared->slots[slot].info;
-}
-
-std::uint32_t runs(int slot)
-{
-    Locked lock(LW_SHARED);
-    return shared->slots[slot].runs;
-}
-
-void no_worker_slot(bool none)
-{
-    Locked lock(LW_EXCLUSIVE);
-    shared->no_worker_slot = none;
-}
-
-bool no_worker_slot()
-{
-    Locked lock(LW_SHARED);
-    return shared->no_worker_slot;
-}
-
-// ---- holds --------------------------------------------------------------------------------------------------------------
-
-bool hold_database(Oid oid)
-{
-    Locked lock(LW_EXCLUSIVE);
-    Database *database = find_or_add(oid);
-    if (database == nullptr || (database->held_by != MyProcPid && held(database)))
-        return false;
-    database->held_by = MyProcPid;
-    // The lock keeps the pids true: a process of ours clears its own under it before it ends.
-    for (auto &s : shared->slots)
-        if (s.info.database == oid && s.info.pid != 0)
-            kill(s.info.pid, SIGTERM);
-    if (database->scout_pid != 0)
-        kill(database->scout_pid, SIGTERM);
-    return true;
-}
-
-bool workers_in(Oid oid)
-{
-    // A process that has told its pid and is not connected yet is nobody that alive() knows.
-    Locked lock(LW_SHARED);
-    for (auto &s : shared->slots)
-        if (s.info.database == oid && s.info.pid != 0)
-            return true;
-    Database *database = find(oid);
-    return database != nullptr && database->scout_pid != 0;
-}
-
-void release_database(Oid oid)
-{
-    {
-        Locked lock(LW_EXCLUSIVE);
-        Database *database = find(oid);
-        if (database != nullptr && database->held_by == MyProcPid)
-            database->held_by = 0;
-    }
-    wake_launcher();
-}
-
-bool database_held(Oid oid)
-{
-    Locked lock(LW_SHARED);
-    return held(find(oid));
 }
 
 }  // namespace outbox::shared

@@ -48,6 +48,9 @@ void set_state(State state);
 void set_error(const char *text);       // nullptr: all is well again
 void set_progress(std::int64_t position, std::int64_t published_more);
 void beat();
+enum class Line { change, trouble };
+inline constexpr std::int64_t kBetweenLines = 60'000'000;  // microseconds
+bool may_say(Line line);                // true at most once a minute for a sink, whichever of its relays asks
 void sleeping(bool asleep);             // writers wake only a relay that sleeps; full barrier
 void give_up_slot();                    // the lane is not there any more: the slot is free once we are gone
 bool still_wanted();                    // false: the slot was taken from us, the process should end
@@ -80,6 +83,9 @@ std::uint32_t runs(int slot);                          // counts its relays that
 void no_worker_slot(bool none);                        // what health says
 bool no_worker_slot();
 int launcher_pid();
+void databases_left_out(int count);                    // for which the launcher has no place
+int databases_left_out();
+bool left_out(Oid database);
 
 // ---- DROP DATABASE and its like -----------------------------------------------------------------------------------------
 // While a database is held no worker is started in it, and those that run are told to end. Held for the calling backend;

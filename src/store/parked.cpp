@@ -230,18 +230,22 @@ void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_v
     update.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(name(reason)), Param::text(error)});
 }
 
-std::size_t put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule)
+Ids put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule)
 {
     static pg::Statement update(
         "UPDATE outbox.parked_events SET attempts = attempts + 1, last_error = $3,"
         " reason = CASE WHEN attempts + 1 < $4 THEN 'retry' ELSE 'dead' END,"
         " next_attempt_at = CASE WHEN attempts + 1 < $4 THEN pg_catalog.clock_timestamp()"
         "   + ($5::bigint[])[least(attempts + 1, pg_catalog.cardinality($5))] * (0.9 + pg_catalog.random() / 5) * interval '1 millisecond' END"
-        " WHERE sink_id = $1 AND id = ANY ($2) RETURNING reason = 'dead'");
+        " WHERE sink_id = $1 AND id = ANY ($2) RETURNING id, reason = 'dead'");
     pg::Rows rows = update.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::text(error), Param::int4(schedule.attempts),
                                 Param::int8s(schedule.pauses_ms.data(), schedule.pauses_ms.size())});
-    std::size_t dead = 0;
-    rows.each([&](const Cell *c) { dead += c[0].number != 0; });
+    Ids dead;
+    dead.reserve(rows.size());
+    rows.each([&](const Cell *c) {
+        if (c[1].number != 0)
+            dead.push_back(c[0].number);
+    });
     return dead;
 }
 

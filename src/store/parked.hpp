@@ -60,6 +60,6 @@ struct Schedule {
     int attempts;
     Ids pauses_ms;
 };
-std::size_t put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule);  // how many are dead now
+Ids put_back_refused(const Lane &lane, const Ids &ids, std::string_view error, const Schedule &schedule);  // those that are dead now
 
 }  // namespace outbox::store

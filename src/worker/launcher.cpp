@@ -8,6 +8,7 @@
 #include "pg/guard.hpp"
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
+#include "state/faults.hpp"
 #include "state/shared.hpp"
 #include "worker/workers.hpp"
 
@@ -57,12 +58,30 @@ struct Launcher {
     bool saw_no_slot = false;
 };
 
+// There is room for so many: the others get no relays.
+void report_databases(std::size_t left_out)
+{
+    auto before = static_cast<std::size_t>(shared::databases_left_out());
+    if (left_out == before)
+        return;
+    shared::databases_left_out(static_cast<int>(left_out));
+    char line[160];
+    if (before == 0) {
+        snprintf(line, sizeof line, "outbox: %zu databases get no relays: a server may have %d", left_out, shared::kMaxDatabases);
+        pg::log(pg::Level::warning, line);
+    } else if (left_out == 0) {
+        pg::log(pg::Level::info, "outbox: there is room for every database again");
+    }
+}
+
 void read_databases(Launcher &l)
 {
     shared::Oid found[shared::kMaxDatabases];
     pg::Transaction transaction;
-    std::size_t n = pg::list_databases(found, shared::kMaxDatabases);
+    std::size_t limit = fault("few_databases") ? 2 : shared::kMaxDatabases;
+    std::size_t all = pg::list_databases(found, limit), n = std::min(all, limit);
     transaction.commit();
+    report_databases(all - n);
     for (std::size_t i = 0; i < l.database_count; i++)
         if (std::find(found, found + n, l.databases[i]) == found + n)
             shared::forget_database(l.databases[i]);

@@ -10,6 +10,7 @@
 #include "pg/wait.hpp"
 #include "state/settings.hpp"
 #include "store/parked.hpp"
+#include "worker/voice.hpp"
 
 namespace outbox::worker {
 
@@ -131,6 +132,15 @@ void Parking::tally(std::span<const core::Event> events, const std::vector<Fate>
     }
 }
 
+// One that was to be tried again, and need not be any more.
+void Parking::tell_dead(std::int64_t id, const std::string &why) const
+{
+    char line[400];
+    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d: the parked event with id %lld is dead: %s", name_.c_str(), lane_.lane,
+             static_cast<long long>(id), why.c_str());
+    voice().trouble(pg::Level::warning, line);
+}
+
 void Parking::count(store::ParkReason why)
 {
     using enum store::ParkReason;
@@ -167,7 +177,7 @@ void Parking::park(std::span<const core::Event> events, const std::vector<Fate> 
     char line[400];
     snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d parked %zu events, the first with id %lld: %s", name_.c_str(), lane_.lane,
              parked.size(), static_cast<long long>(parked[0].id), cause->error.c_str());
-    pg::log(pg::Level::warning, line);
+    voice().trouble(pg::Level::warning, line);
 }
 
 std::size_t Parking::pass()
@@ -273,6 +283,7 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
         case Fate::gated: groups[{store::ParkReason::behind, {}}].push_back(events[i].id); break;
         case Fate::dead:
             count(store::ParkReason::dead);
+            tell_dead(events[i].id, publisher_->reason(i));
             groups[{store::ParkReason::dead, publisher_->reason(i)}].push_back(events[i].id);
             break;
         case Fate::deferred:
@@ -288,8 +299,10 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
     for (const auto &[group, ids] : groups)
         store::put_back(lane_, ids, group.first, group.second);
     for (const auto &[reason, ids] : refused)
-        for (std::size_t dead = store::put_back_refused(lane_, ids, reason, schedule()); dead > 0; dead--)
+        for (std::int64_t id : store::put_back_refused(lane_, ids, reason, schedule())) {
             count(store::ParkReason::dead);
+            tell_dead(id, reason);
+        }
 }
 
 store::Schedule Parking::schedule() const

@@ -79,6 +79,7 @@ private:
     void settle(std::span<const core::Event> events, const std::vector<Fate> &fates);
     void tally(std::span<const core::Event> events, const std::vector<Fate> &fates, Publisher &publisher);
     void count(store::ParkReason why);
+    void tell_dead(std::int64_t id, const std::string &why) const;
     void refresh();
     void readdress();
     store::Destinations closed() const;

@@ -8,6 +8,7 @@
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "state/faults.hpp"
+#include "worker/voice.hpp"
 
 namespace outbox::worker {
 
@@ -148,7 +149,7 @@ void Publisher::tell() const
 {
     char line[400];
     snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d makes a new producer: %s", options_.sink.c_str(), options_.lane, error_.c_str());
-    pg::log(pg::Level::info, line);
+    voice().trouble(pg::Level::info, line);
 }
 
 // Sends what is open, in order. Whatever an earlier attempt left undelivered goes out again before anything newer of its key.

@@ -12,6 +12,7 @@
 #include "pg/wait.hpp"
 #include "state/faults.hpp"
 #include "state/settings.hpp"
+#include "worker/voice.hpp"
 
 namespace outbox::worker {
 
@@ -35,6 +36,7 @@ void Relay::run()
             if (next == Next::end)
                 return;
             save_counts(false);
+            voice().rest();
             sleep(next);
         } catch (const std::exception &error) {
             failed(error.what());
@@ -300,7 +302,7 @@ void run_relay(int slot)
     // The producer's threads are joined in bounded time; if one sits in a name lookup the process leaves without atexit
     // handlers, once shared memory has been let go.
     pg::before_exit([] { foreign_threads = !the_relay->close(); });
-    pg::before_exit([] { the_relay->save_counts(true); });  // the first of these to run: it is still a session of the database
+    pg::before_exit([] { the_relay->save_counts(true), voice().rest(true); });  // the first of these to run: it is still a session of the database
     pg::at_exit([] {
         if (foreign_threads)
             pg::leave_at_once();

@@ -6,6 +6,7 @@
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "worker/relay.hpp"
+#include "worker/voice.hpp"
 
 namespace outbox::worker {
 
@@ -20,7 +21,7 @@ void Relay::outage(const Publisher &publisher)
     char line[400];
     if (!down_) {
         snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is down: %s", config_.name.c_str(), lane_.lane, why.c_str());
-        pg::log(pg::Level::warning, line);
+        voice().down(line);
         counts_.count(counts_.outages);
     }
     down_ = true;
@@ -109,7 +110,7 @@ void Relay::up_again()
     backoff_.reset();
     char line[200];
     snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is up again", config_.name.c_str(), lane_.lane);
-    pg::log(pg::Level::info, line);
+    voice().up(line);
     clear_error();
 }
 

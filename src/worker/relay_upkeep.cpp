@@ -9,6 +9,7 @@
 #include "store/scheduled.hpp"
 #include "store/segments.hpp"
 #include "worker/relay.hpp"
+#include "worker/voice.hpp"
 
 namespace outbox::worker {
 
@@ -175,7 +176,7 @@ void Relay::failed(const char *what)
     if (error_ != what) {
         char line[400];
         snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d: %s", config_.name.c_str(), lane_.lane, what);
-        pg::log(pg::Level::warning, line);
+        voice().trouble(pg::Level::warning, line);
     }
     counts_.count(counts_.failures);
     error_ = what;

@@ -1,5 +1,6 @@
 """What an operator sees while nothing is published, and what nobody may see."""
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -103,6 +104,53 @@ def test_a_broker_that_is_down_leaves_a_heartbeat_and_a_reason(db, mock):
     assert last[4] and last[5] > first[5] and "refused" in last[3], f"a heart that beats, and the reason: {last}"
     check = look("SELECT ok, detail FROM outbox.health WHERE \"check\" = 'sink kafka'")
     assert check[0][0] is False and "refused" in check[0][1]
+
+
+def error(db):
+    return db.value("SELECT coalesce(last_error, '') FROM outbox.lag")
+
+
+def test_what_was_wrong_with_an_event_names_it_its_topic_and_the_limit_and_goes_when_it_is_over(db, kafka, topic):
+    """B86: unknown topic, oversize. The log has the event's id, the row attempts, time and reason; when it was delivered it is gone."""
+    small, missing = kafka.create_topic(config={"max.message.bytes": "2000"}), f"{topic}-missing"
+    make_sink(db, kafka, topic)
+    mark = db.pg.mark()
+    db.sql("SELECT outbox.add_event('a', 'x', '1', topic => %s)", [missing])
+    db.sql("SELECT outbox.add_event('b', 'x', %s::jsonb, topic => %s)", ['"' + "x" * 3000 + '"', small])
+    rows = eventually(lambda: len(found := db.sql("SELECT aggregate_id, id, reason, last_error, attempts, parked_at FROM outbox.parked ORDER BY id")) == 2
+                      and found, 30, "both are parked")
+    assert [row[2] for row in rows] == ["retry", "dead"] and all(row[4] >= 1 and row[5] for row in rows), rows
+    assert missing in rows[0][3] and small in rows[1][3] and "2000" in rows[1][3], rows
+    said = db.pg.log_since(mark)
+    assert any(f"with id {row[1]}: {row[3]}" in said for row in rows), said
+    assert not error(db), "the sink itself is well"
+    kafka.create_topic(missing)
+    kafka.alter_topic(small, {"max.message.bytes": "100000"})
+    db.sql("SELECT outbox.redrive('kafka')")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 60, "they go out")
+    assert len(kafka.consume(missing, until=1)) == len(kafka.consume(small, until=1)) == 1
+
+
+def test_what_is_wrong_with_a_sink_is_named_and_goes_when_it_is_over(db, mock):
+    """B86: a name that nobody knows, a broker that does not answer in time; credentials and certificates are in test_outage.py."""
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", delivery_timeout="1s")
+    nobody = "no-such-host.invalid:9092"
+    db.sql(f"ALTER SERVER kafka OPTIONS (SET bootstrap_servers '{nobody}')")
+    db.sql("SELECT outbox.add_event('k', 'x', '1')")
+    eventually(lambda: "resolve" in error(db) and "no-such-host.invalid" in error(db), 30, lambda: f"the name: {error(db)}")
+    assert db.value("SELECT last_error_at FROM outbox.lag") and db.value("SELECT count(*) FROM outbox.parked") == 0
+    db.sql(f"ALTER SERVER kafka OPTIONS (SET bootstrap_servers '{mock.bootstrap}')")
+    nothing_pending(db)
+    eventually(lambda: not error(db), 20, "it is over")
+    mock.freeze()
+    try:
+        db.sql("SELECT outbox.add_event('k', 'x', '2')")
+        eventually(lambda: re.search("acknowledged|timed out|imed ?out", error(db)), 30, lambda: f"the time-out: {error(db)}")
+    finally:
+        mock.resume()
+    nothing_pending(db)
+    eventually(lambda: not error(db), 20, "it is over")
 
 
 def test_a_relay_s_row_in_pg_stat_activity_says_what_it_is_at(db, mock):

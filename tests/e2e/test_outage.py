@@ -65,9 +65,9 @@ def test_a_long_outage_holds_nothing_open_counts_nothing_and_ends_by_itself(db, 
     eventually(lambda: lag(db)[:2] == ("idle", ""), 10, "the error is over")
     events = checker.committed(db)
     checker.check(events, kafka.consume(topic, until=checker.has_all(events))).must_hold(repeats=0)
-    # Down and up again, of each lane; the rest would be a flood.
+    # Down and up again, by one of the lanes for both; the rest would be a flood.
     lines = ours(db.pg.log_since(before))
-    assert 4 <= len(lines) <= 8, "\n".join(lines)
+    assert 2 <= len(lines) <= 4, "\n".join(lines)
     state.close()
 
 

@@ -69,7 +69,7 @@ SELECT set_eq(
     ('forget', 'sink text', 'void'),
     ('test_sink', 'sink text, OUT "check" text, OUT ok boolean, OUT detail text', 'SETOF record'),
     ('live_relays', 'OUT sink_id integer, OUT lane integer, OUT pid integer, OUT state text, OUT "position" bigint, OUT published bigint, OUT last_error text, OUT last_error_at timestamp with time zone, OUT last_published_at timestamp with time zone, OUT last_beat_at timestamp with time zone', 'SETOF record'),
-    ('worker_state', 'OUT preloaded boolean, OUT launcher_pid integer, OUT no_worker_slot boolean, OUT publishing boolean, OUT home text, OUT library_version text', 'record'),
+    ('worker_state', 'OUT preloaded boolean, OUT launcher_pid integer, OUT no_worker_slot boolean, OUT publishing boolean, OUT home text, OUT library_version text, OUT left_out boolean', 'record'),
     ('foreign_home', 'home text', 'text'),
     ('backlog', 'sink_id integer, OUT pending bigint, OUT oldest_at timestamp with time zone, OUT estimated boolean', 'record'),
     ('status', 'event_id uuid, OUT sink text, OUT id bigint, OUT state text, OUT detail text, OUT published_after timestamp with time zone, OUT published_before timestamp with time zone', 'SETOF record'),
