@@ -14,13 +14,13 @@ from harness import env
 from harness import kafka as kafka_module
 
 from . import plots, report
-from .figures import drain, following, hot_key, lag, latency, old_snapshot, size, wal, writers
+from .figures import drain, following, hot_key, lag, latency, old_snapshot, size, wal, webhooks, writers
 from .stage import Options, Stage, say
 
 MODULES = {"drain": drain, "writers": writers, "latency": latency, "old snapshot": old_snapshot, "size": size, "WAL": wal, "hot key": hot_key,
-           "lag": lag, "following": following}
-FIGURES = sorted({f for m in MODULES.values() for f in m.FIGURES}, key=lambda f: int(f[1:]))
-CONTESTANTS = ("bare", "outbox", "taught", "tuned", "debezium")
+           "lag": lag, "following": following, "webhooks": webhooks}
+FIGURES = sorted({f for m in MODULES.values() for f in m.FIGURES}, key=report.order)
+CONTESTANTS = ("bare", "outbox", "taught", "tuned", "debezium", "wrk")
 
 
 def options():

@@ -55,33 +55,36 @@ class Drain:
     def __init__(self):
         self.times, self.events, self.cpu = [], [], []
 
-    def watch(self, kafka, topic, wanted, patience, pid=None, check=lambda: None, start_within=120):
-        """Until the topic has `wanted` events, or for `patience` seconds. `pid()` gives the process whose CPU counts."""
+    def watch(self, kafka, topic, *args, **kw):
         with Level(kafka, topic) as level:
-            deadline = time.monotonic() + start_within
-            began, process = None, None
-            while True:
-                now, count = time.monotonic(), level()
-                if began is None and count == 0:
-                    check()
-                    if now > deadline:
-                        raise Failed(f"nothing came within {start_within} s")
-                    time.sleep(0.005)
-                    continue
-                if began is None:
-                    began, moved = now, now
-                    process = pid() if pid else None
-                if self.events and count > self.events[-1]:
-                    moved = now
-                self.times.append(now - began)
-                self.events.append(count)
-                self.cpu.append(cpu_seconds(process) if process else (0.0, 0.0))
-                if count >= wanted or now - began > patience:
-                    return self
+            return self.follow(level, *args, **kw)
+
+    def follow(self, level, wanted, patience, pid=None, check=lambda: None, start_within=120):
+        """Until there are `wanted` events by level(), or for `patience` seconds. `pid()` gives the process whose CPU counts."""
+        deadline = time.monotonic() + start_within
+        began, process = None, None
+        while True:
+            now, count = time.monotonic(), level()
+            if began is None and count == 0:
                 check()
-                if now - moved > 60:
-                    raise Failed(f"it stands still at {count:,} of {wanted:,} events")
-                time.sleep(0.01)
+                if now > deadline:
+                    raise Failed(f"nothing came within {start_within} s")
+                time.sleep(0.005)
+                continue
+            if began is None:
+                began, moved = now, now
+                process = pid() if pid else None
+            if self.events and count > self.events[-1]:
+                moved = now
+            self.times.append(now - began)
+            self.events.append(count)
+            self.cpu.append(cpu_seconds(process) if process else (0.0, 0.0))
+            if count >= wanted or now - began > patience:
+                return self
+            check()
+            if now - moved > 60:
+                raise Failed(f"it stands still at {count:,} of {wanted:,} events")
+            time.sleep(0.01)
 
     def rate(self, skip=1.0):
         """Events a second, the first `skip` seconds left out."""

@@ -50,6 +50,11 @@ def best(rounds, names, figure):
     return max(found, key=found.get) if found else names[0]
 
 
+def order(figure):
+    """P1, P2, ... P11, H1."""
+    return figure[0] != "P", int(figure[1:])
+
+
 def number(value):
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
@@ -100,7 +105,7 @@ def write(out, raw, modules):
     head = (f"PostgreSQL {raw['postgres']}, Apache Kafka, librdkafka {raw['librdkafka']}, all on one machine and loopback: {m['cores']} cores "
             f"({m['cpu']}), {m['memory_gb']} GB, {m['system']}. Medians of {raw['options']['rounds']} rounds. Absolute figures vary with the machine; "
             "ratios are the claim.")
-    rows.sort(key=lambda r: int(r.figure.lstrip("P")))
+    rows.sort(key=lambda r: order(r.figure))
     text = "\n".join([head, "", table(rows), ""] + [t + "\n" for t in tables])
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(text)
