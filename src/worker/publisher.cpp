@@ -166,6 +166,8 @@ Publisher::Ended Publisher::send_open(Work &w)
     for (std::size_t i = 0; i < w.events.size(); i++) {
         if (w.fates[i] != Fate::open)
             continue;
+        if (fault("fatal_while_sending") && !w.told && i == w.events.size() / 2)
+            sink().fail_for_test();
         if (w.gate(*this, i))
             continue;
         Ended ended = send_one(w, i);
@@ -207,7 +209,11 @@ Publisher::Ended Publisher::send_one(Work &w, std::size_t i)
                 set_aside(w, i, Fate::dead, why.reason);
             else if (why.verdict == Verdict::retry)
                 set_aside(w, i, Fate::deferred, why.reason);
-            else {
+            else if (why.verdict == Verdict::fatal) {
+                take_reports(w);  // and the producer's end
+                Ended ended = after_reports(w);
+                return ended == Ended::all_reported ? Ended::new_producer : ended;
+            } else {
                 error_ = why.reason;
                 return end_of(w, Ended::outage);
             }

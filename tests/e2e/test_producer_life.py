@@ -30,14 +30,14 @@ def new_producers(db, mark):
     return db.pg.log_since(mark).count("makes a new producer")
 
 
-@pytest.fixture
-def fatal_producers(pg):
-    """Each batch meets a fatal error of its producer when all of it is sent."""
+@pytest.fixture(params=["fatal_producer", "fatal_while_sending"])
+def fatal_producers(pg, request):
+    """Each batch meets a fatal error of its producer when all of it is sent, or half of it."""
     def switch(name):
         pg.configure(outbox__fault=name)
         pg.reload()
         eventually(lambda: pg.value("SELECT current_setting('outbox.fault')") == name, 10, "the setting")
-    switch("fatal_producer")
+    switch(request.param)
     yield
     switch("")
 
