@@ -1,5 +1,6 @@
 """Retention under load: the log's size levels off, nobody waits while segments turn, no event is lost."""
 import re
+import time
 
 import pytest
 from conftest import Database
@@ -79,3 +80,48 @@ def test_ten_minutes_at_2000_events_a_second_with_30_seconds_of_retention(make_p
     assert max(settled) < 1.5 * min(settled) + 5e6, "the size levels off"
     bytes_each = 2000 * 60 * 400  # an event of a few bytes takes some 300 with its indexes
     assert max(settled) < bytes_each, f"{max(settled)} bytes"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_three_million_expired_events_go_beside_live_ones(make_pg, kafka):
+    """B74. Live events at 200 a second; the first try is called off in the middle, and the rest is done all the same."""
+    db = Database(make_pg(conf={**PG_CONF, "outbox.retention": "1h"}), "postgres")
+    db.sql("CREATE EXTENSION outbox")
+    bulk, live = kafka.create_topic(), kafka.create_topic()
+    make_sink(db, kafka, live)
+    for part in range(3):
+        db.sql("INSERT INTO outbox.events (aggregate_id, event_type, payload, topic) SELECT 'k' || g % 1000, 'bulk', '1', %s FROM generate_series(1, 1000000) g", [bulk])
+        nothing_pending(db, 300)
+        # Old enough to be closed; the next million goes to another segment.
+        db.sql("UPDATE outbox.segments SET opened_at = opened_at - interval '10 minutes'")
+        assert db.value("SELECT turned FROM outbox.retention_run()"), part
+    load, arrivals = Load(db, 200).start(), Arrivals(kafka, live)
+    try:
+        load.stopped.wait(10)
+        before = db.pg.mark()
+        expire = ("UPDATE outbox.segments SET closed_at = closed_at - interval '1 day'", "UPDATE outbox.progress SET recorded_at = recorded_at - interval '1 day'")
+        with db.connect(autocommit=False) as c:
+            for statement in expire:
+                c.execute(statement)
+            assert c.execute("SELECT truncated FROM outbox.retention_run()").fetchone()[0] == 3
+            c.rollback()
+        assert truncated(db) == 0 and db.value("SELECT count(*) FROM outbox.events") >= 3_000_000
+        lsn, begin = db.value("SELECT pg_current_wal_insert_lsn()"), time.time()
+        for statement in expire:
+            db.sql(statement)
+        eventually(lambda: truncated(db) >= 3, 60, "all three are gone", interval=0.2)
+        seconds, wal = time.time() - begin, db.value("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", [lsn])
+        load.stopped.wait(5)
+        relays = {pid for pid, in db.sql("SELECT pid FROM outbox.relays WHERE pid IS NOT NULL")}
+    finally:
+        load.stop()
+    nothing_pending(db, 60)
+    eventually(lambda: len(arrivals.at) >= len(load.committed), 60, "every event came")
+    report = load.report(arrivals)
+    arrivals.close()
+    show(load, report)
+    print(f"three million gone {seconds:.1f} s after they expired, {int(wal) / seconds / 1e6:.2f} MB of WAL a second")
+    assert all(p99 < 1000 for _, p99, _ in report.values()), report
+    waited = [line for line in db.pg.log_since(before).splitlines() if (m := WAIT.search(line)) and int(m[1]) in load.pids | relays]
+    assert not waited, waited[:5]

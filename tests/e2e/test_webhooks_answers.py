@@ -35,6 +35,7 @@ def sink_of_each(db, hooks, values, **options):
 
 
 def test_2xx_is_delivered(db, hooks):
+    """B88, as the tests below: each status as the table in docs/webhooks.md has it."""
     for status in DELIVERED:
         hooks.answer(status, body=b"fine", path=f"/{status}")
     sink_of_each(db, hooks, DELIVERED)
@@ -113,6 +114,7 @@ def test_a_connection_that_the_endpoint_has_ended_meanwhile_is_replaced(db, hook
 
 @pytest.mark.parametrize("what", [{"body": b"x" * 50_000_000}, {"headers": {f"X-{n}": "y" * 8000 for n in range(100)}}, {"headers": {"X": "y" * 2_000_000}}])
 def test_an_answer_without_end_costs_no_memory_and_harms_nobody(db, hooks, what):
+    """B92. An answer is taken as it comes: libcurl is not asked to unpack one."""
     hooks.answer(200, times=3, **what)
     make_webhook_sink(db, hooks)
     write(db, 3)

@@ -128,6 +128,7 @@ def test_too_many_requests_halve_what_is_out_at_a_time(db, hooks):
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_one_endpoint_that_is_down_delays_no_other(db, make_hooks, lanes):
+    """B89. One that hangs: test_webhooks_many.py."""
     down, up = make_hooks([new_secret()]), make_hooks()
     down.answer(503)
     make_webhook_sink(db, down, "down", lanes=lanes)
