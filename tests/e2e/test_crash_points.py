@@ -1,8 +1,9 @@
 """The relay is held after the broker's acknowledgements and before its own record, and something happens there."""
 import pytest
 from harness import checker
+from harness.factor import patience
 from harness.wait import eventually
-from harness.workload import Killer, make_sink, nothing_pending
+from harness.workload import GONE, Killer, make_sink, nothing_pending
 
 PG_FLAVOUR = "faults"
 BATCH, EVENTS = 100, 250
@@ -13,6 +14,16 @@ def set_fault(pg, name):
     pg.configure(outbox__fault=name)
     pg.reload()
     eventually(lambda: pg.value("SELECT current_setting('outbox.fault')") == name, 10, "the setting")
+
+
+def without_fault(db):
+    """Said again and again: between the fork of a worker and its handler PostgreSQL ignores SIGHUP, and the worker has the settings of before."""
+    set_fault(db.pg, "")
+
+    def all_published():
+        db.pg.reload()
+        return db.value("SELECT count(*) FROM outbox.pending") == 0
+    eventually(all_published, patience(60), "nothing pending", ignore=GONE, interval=0.5)
 
 
 @pytest.fixture
@@ -32,8 +43,7 @@ def test_a_relay_that_ends_between_acknowledgement_and_record(db, kafka, topic, 
     kafka.consume(topic, until=BATCH)
     assert db.value("SELECT count(*) FROM outbox.pending") == EVENTS
     getattr(Killer(db, rng), kill)()
-    set_fault(db.pg, "")
-    nothing_pending(db)
+    without_fault(db)
     events = checker.committed(db)
     verdict = checker.check(events, kafka.consume(topic)).must_hold()
     assert verdict.repeats == copies, str(verdict)
