@@ -16,14 +16,14 @@ def set_fault(pg, name):
     eventually(lambda: pg.value("SELECT current_setting('outbox.fault')") == name, 10, "the setting")
 
 
-def without_fault(db):
+def without_fault(db, done="SELECT count(*) = 0 FROM outbox.pending"):
     """Said again and again: between the fork of a worker and its handler PostgreSQL ignores SIGHUP, and the worker has the settings of before."""
     set_fault(db.pg, "")
 
-    def all_published():
+    def look():
         db.pg.reload()
-        return db.value("SELECT count(*) FROM outbox.pending") == 0
-    eventually(all_published, patience(60), "nothing pending", ignore=GONE, interval=0.5)
+        return db.value(done)
+    eventually(look, patience(60), done, ignore=GONE, interval=0.5)
 
 
 @pytest.fixture

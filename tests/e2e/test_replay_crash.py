@@ -3,7 +3,7 @@ import pytest
 from harness.wait import eventually
 from harness.workload import Killer, make_sink, nothing_pending
 
-from test_crash_points import no_fault, set_fault  # noqa: F401  a fixture
+from test_crash_points import no_fault, set_fault, without_fault  # noqa: F401  a fixture
 from test_replay import PIDS, ended, parts, published, replay, write
 
 PG_FLAVOUR = "faults"
@@ -27,7 +27,7 @@ def test_a_replay_that_is_killed_goes_on_where_it_was_and_repeats_one_slice_at_m
         Killer(db, rng).crash(pid)
     else:
         Killer(db, rng).immediate_stop()
-    set_fault(db.pg, "")
+    without_fault(db, "SELECT finished_at IS NOT NULL FROM outbox.replays")
     assert ended(db, number) == (EVENTS, 0, None)
     again = [r.header("event_id") for r in parts(kafka.consume(topic, until=2 * EVENTS + copies))[1]]
     events = published(db)
