@@ -91,7 +91,7 @@ def test_three_million_expired_events_go_beside_live_ones(make_pg, kafka):
     bulk, live = kafka.create_topic(), kafka.create_topic()
     make_sink(db, kafka, live)
     for part in range(3):
-        db.sql("INSERT INTO outbox.events (aggregate_id, event_type, payload, topic) SELECT 'k' || g % 1000, 'bulk', '1', %s FROM generate_series(1, 1000000) g", [bulk])
+        db.sql("INSERT INTO outbox.events (aggregate_id, event_type, payload, topic) SELECT 'k' || g %% 1000, 'bulk', '1', %s FROM generate_series(1, 1000000) g", [bulk])
         nothing_pending(db, 300)
         # Old enough to be closed; the next million goes to another segment.
         db.sql("UPDATE outbox.segments SET opened_at = opened_at - interval '10 minutes'")
