@@ -25,7 +25,12 @@ class Outbox:
                    "start": start} | options
         said = ", ".join(f"{k} '{v}'" for k, v in options.items())
         pause = "; SELECT outbox.pause('bench')" if paused else ""
-        self.db.sql(f"BEGIN; CREATE SERVER bench FOREIGN DATA WRAPPER outbox_kafka OPTIONS ({said}){pause}; COMMIT")
+        with self.made(f"CREATE SERVER bench FOREIGN DATA WRAPPER outbox_kafka OPTIONS ({said}){pause}"):
+            yield self
+
+    @contextlib.contextmanager
+    def made(self, statements):
+        self.db.sql(f"BEGIN; {statements}; COMMIT")
         try:
             yield self
         finally:

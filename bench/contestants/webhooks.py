@@ -85,14 +85,9 @@ class OutboxHttp(Outbox):
     @contextlib.contextmanager
     def sink(self, url):
         said = ", ".join(f"{k} '{v}'" for k, v in {"url": url, "allow_http": "true", "allow_private": "true", **self.options}.items())
-        self.db.sql(f"BEGIN; CREATE SERVER bench FOREIGN DATA WRAPPER outbox_http OPTIONS ({said});"
-                    f" CREATE USER MAPPING FOR CURRENT_USER SERVER bench OPTIONS (secret '{SECRET}'); COMMIT")
-        try:
+        with self.made(f"CREATE SERVER bench FOREIGN DATA WRAPPER outbox_http OPTIONS ({said});"
+                       f" CREATE USER MAPPING FOR CURRENT_USER SERVER bench OPTIONS (secret '{SECRET}')"):
             yield self
-        finally:
-            if self.db.pg.running:
-                self.db.sql("DROP SERVER IF EXISTS bench CASCADE")
-                self.db.sql("SELECT outbox.forget(name) FROM outbox.sinks")
 
     def drain(self, events):
         with Answering() as server, self.sink(server.url):

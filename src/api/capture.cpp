@@ -5,7 +5,6 @@
 // look at rights on the log; the right to have it written was asked for when the trigger was made, since CREATE TRIGGER needs
 // TRIGGER on the table and EXECUTE on this function. So it is not SECURITY DEFINER, and runs nobody's code with its owner's.
 #include "api/write.hpp"
-#include "pg/log_writer.hpp"
 
 using namespace outbox;
 
@@ -145,16 +144,10 @@ void add(const Trigger *trigger, Capture *c, Argument event_type, const Row &row
     using namespace pg;
     if (*trigger->tgargs[event_type] == '\0')
         return;  // not captured
-    Datum values[kEventColumns] = {};
-    bool nulls[kEventColumns];
-    memset(nulls, true, sizeof nulls);
-    auto set = [&](EventColumn column, Datum value) {
-        values[column - 1] = value;
-        nulls[column - 1] = false;
-    };
+    EventRow event;
     int level = pin_output(c->zoned);
     if (!row.nulls[c->key])
-        set(kAggregateId, CStringGetTextDatum(OutputFunctionCall(&c->key_out, row.values[c->key])));
+        event.set(kAggregateId, CStringGetTextDatum(OutputFunctionCall(&c->key_out, row.values[c->key])));
     auto *part = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(c->columns)));
     auto *part_nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(c->columns)));
     for (int i = 0; i < c->columns; i++) {
@@ -162,13 +155,13 @@ void add(const Trigger *trigger, Capture *c, Argument event_type, const Row &row
         part_nulls[i] = row.nulls[c->number[i]];
     }
     HeapTuple record = heap_form_tuple(c->shape, part, part_nulls);
-    set(kPayload, DirectFunctionCall1(row_to_json, HeapTupleGetDatum(record)));
+    event.set(kPayload, DirectFunctionCall1(row_to_json, HeapTupleGetDatum(record)));
     if (level != 0)
         AtEOXact_GUC(true, level);
-    set(kEventType, CStringGetTextDatum(trigger->tgargs[event_type]));
+    event.set(kEventType, CStringGetTextDatum(trigger->tgargs[event_type]));
     if (*trigger->tgargs[kTypeOfAggregate] != '\0')
-        set(kAggregateType, CStringGetTextDatum(trigger->tgargs[kTypeOfAggregate]));
-    (void) write_event(values, nulls);
+        event.set(kAggregateType, CStringGetTextDatum(trigger->tgargs[kTypeOfAggregate]));
+    (void) write_event(event);
 }
 
 }  // namespace
@@ -209,15 +202,12 @@ PGDLLEXPORT Datum outbox_capture_row(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(outbox_check_types);
 PGDLLEXPORT Datum outbox_check_types(PG_FUNCTION_ARGS)
 {
-    Datum values[pg::kEventColumns] = {};
-    bool nulls[pg::kEventColumns];
-    memset(nulls, true, sizeof nulls);
-    for (int i = 0; i < 2; i++) {
-        int column = i == 0 ? pg::kAggregateType : pg::kEventType;
-        nulls[column - 1] = PG_ARGISNULL(i);
-        values[column - 1] = PG_ARGISNULL(i) ? 0 : PG_GETARG_DATUM(i);
-    }
-    check_event(values, nulls);
+    EventRow event;
+    if (!PG_ARGISNULL(0))
+        event.set(pg::kAggregateType, PG_GETARG_DATUM(0));
+    if (!PG_ARGISNULL(1))
+        event.set(pg::kEventType, PG_GETARG_DATUM(1));
+    check_event(event.values, event.nulls);
     PG_RETURN_VOID();
 }
 

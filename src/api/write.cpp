@@ -170,32 +170,30 @@ void outbox::check_event(const Datum *values, const bool *nulls)
     });
 }
 
-Datum outbox::write_event(Datum *values, bool *nulls)
+Datum outbox::write_event(EventRow &row)
 {
     using namespace pg;
-    auto set = [&](EventColumn column, Datum value) {
-        values[column - 1] = value;
-        nulls[column - 1] = false;
-    };
+    const Datum *values = row.values;
+    const bool *nulls = row.nulls;
     bool scheduled = !nulls[kDeliverAt - 1];
     if (traced())
-        set(kHeaders, with_trace(values[kHeaders - 1], nulls[kHeaders - 1]));
+        row.set(kHeaders, with_trace(values[kHeaders - 1], nulls[kHeaders - 1]));
     check_event(values, nulls);
     if (nulls[kEventId - 1])
-        set(kEventId, new_event_id());
+        row.set(kEventId, new_event_id());
     if (scheduled)
         (void) checked_time(DatumGetTimestampTz(values[kDeliverAt - 1]));
     else if (settings::lock_keys && !nulls[kAggregateId - 1])
         lock_key(DatumGetTextPP(values[kAggregateId - 1]));
-    set(kId, Int64GetDatum(draw_id()));
-    set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    row.set(kId, Int64GetDatum(draw_id()));
+    row.set(kXid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
     int16 segment = -1;
     if (!scheduled) {
         segment = current_segment();
-        set(kSegment, Int16GetDatum(segment));
+        row.set(kSegment, Int16GetDatum(segment));
     }
-    set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
-    insert_event(scheduled ? pg::scheduled() : partition(segment), values, nulls);
+    row.set(kCreatedAt, TimestampTzGetDatum(GetCurrentTimestamp()));
+    insert_event(scheduled ? pg::scheduled() : partition(segment), row.values, row.nulls);
     wake_at_commit();
     return values[kEventId - 1];
 }
@@ -209,38 +207,32 @@ PGDLLEXPORT Datum outbox_add_event(PG_FUNCTION_ARGS)
     PreventCommandIfReadOnly("outbox.add_event()");
     PreventCommandIfParallelMode("outbox.add_event()");
     const Signature *s = signature(fcinfo);
-    Datum values[kEventColumns] = {};
-    bool nulls[kEventColumns];
-    memset(nulls, true, sizeof nulls);
-    auto set = [&](EventColumn column, Datum value) {
-        values[column - 1] = value;
-        nulls[column - 1] = false;
-    };
+    EventRow row;
 
     if (!PG_ARGISNULL(0))
-        set(kAggregateId, key_text(s->key, PG_GETARG_DATUM(0)));
+        row.set(kAggregateId, key_text(s->key, PG_GETARG_DATUM(0)));
     if (PG_ARGISNULL(1))
         ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"event_type\" must not be NULL"));
-    set(kEventType, PG_GETARG_DATUM(1));
+    row.set(kEventType, PG_GETARG_DATUM(1));
     if (!PG_ARGISNULL(2)) {
         switch (s->payload) {
-        case JSONOID: set(kPayload, PG_GETARG_DATUM(2)); break;
-        case JSONBOID: set(kPayload, CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(jsonb_out, PG_GETARG_DATUM(2))))); break;
-        case BYTEAOID: set(kPayloadBytes, PG_GETARG_DATUM(2)); break;
-        default: set(kPayload, checked_json(PG_GETARG_TEXT_PP(2)));
+        case JSONOID: row.set(kPayload, PG_GETARG_DATUM(2)); break;
+        case JSONBOID: row.set(kPayload, CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(jsonb_out, PG_GETARG_DATUM(2))))); break;
+        case BYTEAOID: row.set(kPayloadBytes, PG_GETARG_DATUM(2)); break;
+        default: row.set(kPayload, checked_json(PG_GETARG_TEXT_PP(2)));
         }
     }
     if (!PG_ARGISNULL(3))
-        set(kAggregateType, PG_GETARG_DATUM(3));
+        row.set(kAggregateType, PG_GETARG_DATUM(3));
     if (!PG_ARGISNULL(4))
-        set(kTopic, PG_GETARG_DATUM(4));
+        row.set(kTopic, PG_GETARG_DATUM(4));
     if (!PG_ARGISNULL(5))
-        set(kHeaders, PG_GETARG_DATUM(5));
+        row.set(kHeaders, PG_GETARG_DATUM(5));
     if (!PG_ARGISNULL(6))
-        set(kDeliverAt, PG_GETARG_DATUM(6));
+        row.set(kDeliverAt, PG_GETARG_DATUM(6));
     if (!PG_ARGISNULL(7))
-        set(kEventId, PG_GETARG_DATUM(7));
-    PG_RETURN_DATUM(write_event(values, nulls));
+        row.set(kEventId, PG_GETARG_DATUM(7));
+    PG_RETURN_DATUM(write_event(row));
 }
 
 // BEFORE INSERT on each partition, and on outbox.scheduled.

@@ -68,17 +68,14 @@ Relay::Next Relay::step()
         return Next::wait;
     if (lane_.lane == 0 && config_.error.empty())
         keep_house();
-    if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish) {
+    if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish || !gone_.empty()) {
         enter(!config_.halted.empty()  ? State::halted
               : !config_.error.empty() ? State::disabled
               : config_.paused         ? State::paused
-                                       : State::off);
+              : !settings::publish     ? State::off
+                                       : State::disabled);
         if (!config_.error.empty())
             loaded_ = false;  // looked at again each time: ALTER EXTENSION UPDATE may have mended it
-        return extension_gone() ? Next::again : Next::wait;
-    }
-    if (!gone_.empty()) {
-        enter(State::disabled);
         return extension_gone() ? Next::again : Next::wait;
     }
     if (down_)

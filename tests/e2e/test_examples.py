@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from conftest import Database
 from harness import env
-from harness.toolchains import cached, need, python, run
+from harness.toolchains import cached, maven, need, python, run
 from harness.wait import eventually
 from harness.workload import Killer, make_sink, nothing_pending
 from test_crash_points import set_fault
@@ -125,14 +125,8 @@ def test_a_consumer_that_does_not_claim_adds_up_to_more(shop, payments, tmp_path
 
 
 def test_java(shop, payments, tmp_path):
-    need("javac", "java", "mvn")
     pom, source = (EXAMPLES / "java" / f for f in ("pom.xml", "Totals.java"))
-
-    def fetch(path):
-        shutil.copy(pom, path)
-        run(["mvn", "-q", "-B", "-Dstyle.color=never", "dependency:copy-dependencies", "-DincludeScope=runtime",
-             f"-DoutputDirectory={path}/jars"], path)
-    jars = cached("java-consumer", fetch, pom.read_text()) / "jars"
+    jars = maven("java-consumer", pom)
 
     def compile(path):
         run(["javac", "-d", path, "-cp", f"{jars}/*", source], path)

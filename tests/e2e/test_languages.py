@@ -4,13 +4,12 @@ fetched by its language's own client, pinned, into the cache; where the language
 import json
 import os
 import re
-import shutil
 import subprocess
 import textwrap
 
 import pytest
 from harness import env
-from harness.toolchains import cached, need, python, run
+from harness.toolchains import cached, maven, need, python, run
 
 HERE = env.REPO / "tests/languages"
 BLOCK = re.compile(r"^```(\w+) ([\w-]+)\n(.*?)^```$", re.M | re.S)
@@ -72,15 +71,9 @@ def test_python(shop, name, tmp_path):
 
 @pytest.mark.parametrize("name", ["Jdbc", "Spring", "Hibernate"])
 def test_java(shop, name):
-    need("javac", "java", "mvn")
     pom = HERE / "java/pom.xml"
+    jars = maven("java", pom)
     source = program(f"java/{name}Example.java")
-
-    def fetch(path):
-        shutil.copy(pom, path)
-        run(["mvn", "-q", "-B", "-Dstyle.color=never", "dependency:copy-dependencies", "-DincludeScope=runtime",
-             f"-DoutputDirectory={path}/jars"], path)
-    jars = cached("java", fetch, pom.read_text()) / "jars"
 
     def compile(path):
         (path / f"{name}Example.java").write_text(source)

@@ -2,27 +2,25 @@
 
 import asyncio
 import contextlib
-import threading
 
 from . import env
+from .looped import Looped
 
 CHUNK = 16 * 1024
 
 
-class Link:
+class Link(Looped):
     """Listens at `port` and passes everything to the port `target`. drop() breaks every connection; stall() and slow() last until clear()."""
 
     def __init__(self, target=None):
+        super().__init__()
         self.target, self.port = target, env.free_port()
         self.delay, self.rate = 0.0, None  # seconds before a chunk is passed on; bytes a second
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._connections = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def start(self):
-        self._thread.start()
         self._server = self._run(asyncio.start_server(self._accept, "127.0.0.1", self.port))
         return self
 
@@ -41,19 +39,8 @@ class Link:
         self.delay, self.rate = 0.0, None
         self._loop.call_soon_threadsafe(self._flowing.set)
 
-    def close(self):
+    def stop(self):
         self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    def __enter__(self):
-        return self.start()
-
-    def __exit__(self, *_):
-        self.close()
-
-    def _run(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _stop(self):
         self._server.close()

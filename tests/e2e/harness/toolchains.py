@@ -38,6 +38,17 @@ def cached(name, make, *what):
     return path
 
 
+def maven(name, pom):
+    """The directory with the jars that the pom names."""
+    need("javac", "java", "mvn")
+
+    def make(path):
+        shutil.copy(pom, path)
+        run(["mvn", "-q", "-B", "-Dstyle.color=never", "dependency:copy-dependencies", "-DincludeScope=runtime",
+             f"-DoutputDirectory={path}/jars"], path)
+    return cached(name, make, pom.read_text()) / "jars"
+
+
 def python(requirements):
     """The interpreter of a virtual environment that has what the file lists."""
     need("python3")

@@ -16,6 +16,7 @@ import trustme
 from standardwebhooks import Webhook
 
 from . import env
+from .looped import Looped
 from .wait import eventually
 from .webhooks_wire import Http1
 
@@ -94,7 +95,7 @@ class Rule:
         self.times = 0
 
 
-class Webhooks:
+class Webhooks(Looped):
     """Listens at `url`, and answers 204 to what it can verify, if it was given secrets, and 401 to the rest. answer() changes that."""
 
     def __init__(self, secrets=(SECRET,), tls=None, http2=False, host="127.0.0.1", name=None, default=None):
@@ -109,9 +110,7 @@ class Webhooks:
         self._rules, self._attempts, self._lock = [], defaultdict(int), threading.Lock()
         self._verifiers = [Webhook(s) for s in secrets]
         self._open, self._server = set(), None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        super().__init__()
 
     # ---- what a test says ------------------------------------------------------------------------------------------
 
@@ -157,32 +156,18 @@ class Webhooks:
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def start(self):
-        self._server = self._call(self._listen())
+        self._server = self._run(self._listen())
         return self
 
     def stop(self):
         """Nobody listens any more, and every connection is closed."""
         if self._server is not None:
-            self._call(self._close())
+            self._run(self._close())
         self._server = None
 
     def drop(self):
         """Every connection is reset."""
         self._loop.call_soon_threadsafe(lambda: [c.reset() for c in list(self._open)])
-
-    def close(self):
-        self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    def __enter__(self):
-        return self.start()
-
-    def __exit__(self, *_):
-        self.close()
-
-    def _call(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
 
     async def _listen(self):
         return await self._loop.create_server(lambda: Http1(self, Request), self.host, self.port, ssl=self.tls, backlog=500)
