@@ -73,10 +73,15 @@ def test_cancelled_add_events_leave_nothing_behind_and_cost_no_memory(db, kafka,
                     c.execute("SELECT count(outbox.add_event('k' || g, 'changed', '{}', headers => '{\"a\": \"b\"}'))"
                               " FROM generate_series(1, 1000000) g")
             return status(c.info.backend_pid)
-        before = cancelled(20)
-        after = cancelled(scaled(100))
-        assert after[0] == 1
-        assert after[1] < before[1] + 1_000, f"{after[1]} kB, {before[1]} kB before"
+        # The allocator keeps what it once had, a step now and then; a leak takes more in every round.
+        threads, before = cancelled(20)
+        grown = []
+        while not grown or (grown[-1] >= 500 and len(grown) < 5):
+            threads, after = cancelled(scaled(100))
+            grown.append(after - before)
+            before = after
+        assert threads == 1
+        assert grown[-1] < 500, f"kB more in each round: {grown}"
         c.execute("SELECT outbox.add_event('k', 'changed', '{}')")
     nothing_pending(db)
     events = checker.committed(db)

@@ -166,9 +166,11 @@ TEST(Failures, AnUnknownTopicFailsAloneAndSaysWhy) {
     MockCluster mock;
     mock.topic("good", 1);
     mock.topic_error("paymets", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    mock.answers_take(200);
     const auto sink = sink::make_kafka(options_for(mock.bootstrap(), "x.{event_type}"));
     const auto start = Clock::now();
     ASSERT_EQ(send(*sink, OwnEvent("k", "v", "paymets").event, 1), Accept::queued);
+    mock.answers_take(0);
     ASSERT_EQ(send(*sink, OwnEvent("k", "v", "good").event, 2), Accept::queued);
     sink->flush();
     const auto reports = wait_for(*sink, 2, seconds(10));
@@ -189,8 +191,10 @@ TEST(Failures, AnUnknownTopicFailsAloneAndSaysWhy) {
 TEST(Failures, AnUnknownTopicOfASinkWithOneTopicIsAnOutage) {
     MockCluster mock;
     mock.topic_error("t", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    mock.answers_take(200);
     const auto sink = sink::make_kafka(options_for(mock.bootstrap()));
     ASSERT_EQ(send(*sink, OwnEvent("k", "v").event), Accept::queued);
+    mock.answers_take(0);
     const auto reports = wait_for(*sink, 1, seconds(10));
     ASSERT_EQ(reports.size(), 1u);
     EXPECT_EQ(reports[0].verdict, Verdict::outage);
@@ -214,10 +218,12 @@ TEST(Failures, ADeniedTopicIsExplainedByTheMetadata) {
 TEST(Failures, ATopicThatIsCreatedLaterIsNoticedWithinSeconds) {
     MockCluster mock;
     mock.topic_error("late", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    mock.answers_take(200);
     auto options = options_for(mock.bootstrap(), "x.{event_type}");
     options.stall_timeout_ms = 100;
     const auto sink = sink::make_kafka(options);
     ASSERT_EQ(send(*sink, OwnEvent("k", "v", "late").event), Accept::queued);
+    mock.answers_take(0);
     ASSERT_EQ(count(wait_for(*sink, 1), Verdict::retry), 1u);
     ASSERT_EQ(send(*sink, OwnEvent("k", "v", "late").event), Accept::refused);
     mock.topic_error("late", RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -232,8 +238,10 @@ TEST(Failures, ATopicThatIsCreatedLaterIsNoticedWithinSeconds) {
 TEST(Failures, NothingOvertakesAnEventThatFailedForItsTopic) {
     MockCluster mock;
     mock.topic_error("late", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    mock.answers_take(200);
     const auto sink = sink::make_kafka(options_for(mock.bootstrap(), "x.{event_type}"));
     ASSERT_EQ(send(*sink, OwnEvent("k", "first", "late").event, 1), Accept::queued);
+    mock.answers_take(0);
     // The failure is there but not taken when the topic appears; asking for it brings the news to librdkafka.
     std::this_thread::sleep_for(milliseconds(2500));
     mock.topic_error("late", RD_KAFKA_RESP_ERR_NO_ERROR);

@@ -36,7 +36,7 @@ inline void conf_set(rd_kafka_conf_t* conf, const char* name, const std::string&
 
 class MockCluster {
 public:
-    explicit MockCluster(int brokers = 1) {
+    explicit MockCluster(int brokers = 1) : brokers_(brokers) {
         rd_kafka_conf_t* conf = rd_kafka_conf_new();
         conf_set(conf, "socket.nagle.disable", "true");
         conf_set(conf, "log_level", "0");
@@ -58,8 +58,14 @@ public:
     void topic_error(const char* name, rd_kafka_resp_err_t error) {
         rd_kafka_mock_topic_set_error(cluster_, name, error);
     }
+    // Answers take that long from now on. An event for a topic that the sink has not heard of is queued if it comes before the first
+    // answer about the topic, and refused at once behind it: a test that wants the former lets the answer take its time.
+    void answers_take(int ms) {
+        for (int id = 1; id <= brokers_; id++) rd_kafka_mock_broker_set_rtt(cluster_, id, ms);
+    }
 
 private:
+    int brokers_;
     rd_kafka_t* rk_;
     rd_kafka_mock_cluster_t* cluster_;
 };
