@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from conftest import Database
 from harness import checker, env
-from harness.factor import scaled
+from harness.factor import patience, scaled
 from harness.wait import eventually, never
 from harness.workload import Threads, make_sink, nothing_pending, relays
 
@@ -241,7 +241,7 @@ def test_workers_that_are_ended_the_moment_they_appear_do_no_harm(db, make_db, k
                 ended += len(c.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%'").fetchall())
     threads.start(end)
     write(db)
-    eventually(lambda: ended >= scaled(8), 60, "eight are ended")
+    eventually(lambda: ended >= scaled(8), patience(60), "eight are ended")
     db.pg.sql(f"DROP DATABASE {other.name} WITH (FORCE)")
     write(db)
     over.set()

@@ -3,7 +3,7 @@ import statistics
 import time
 
 import pytest
-from harness.factor import scaled
+from harness.factor import patience, scaled
 from harness.wait import eventually
 from harness.workload import Threads, make_sink, nothing_pending
 from psycopg.errors import NoDataFound
@@ -70,7 +70,7 @@ def test_two_sessions_redrive_and_discard_a_thousand_events_while_the_relay_runs
         assert db.value("SELECT count(*) FROM outbox.parked WHERE event_id = ANY (%s::uuid[])", [ids[:len(ids) // 10]]) == len(ids) // 10
         sitting.commit()
     assert db.value("SELECT outbox.redrive('kafka')") >= 0
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 60, "nothing is parked any more")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, patience(60), "nothing is parked any more")
     discarded = {e for e, in db.sql("SELECT event_id::text FROM outbox.discarded")}
     sent = [r.header("event_id") for r in kafka.consume(topic) if r.key != b"live"]
     assert len(sent) == len(set(sent)) == rows - len(discarded) and not discarded & set(sent)

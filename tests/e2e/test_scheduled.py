@@ -1,7 +1,7 @@
 """Scheduled events: they wait in outbox.scheduled and are ordinary events from the moment they are due."""
 import random
 
-from harness.factor import scaled
+from harness.factor import patience, scaled
 from harness.wait import eventually, never
 from harness.workload import Threads, nothing_pending
 
@@ -78,7 +78,7 @@ def test_of_a_cancel_and_the_move_one_wins_whoever_comes_first(db, kafka, topic,
     for number in range(3):
         threads.start(cancel, number)
     threads.join()
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.scheduled") == 0, 30, "all have moved or are cancelled")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.scheduled") == 0, patience(30), "all have moved or are cancelled")
     nothing_pending(db)
     cancelled = {e for e, yes in said.items() if yes}
     published = [r.header("event_id") for r in kafka.consume(topic, until=rows - len(cancelled))]

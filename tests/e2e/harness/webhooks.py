@@ -16,6 +16,7 @@ import trustme
 from standardwebhooks import Webhook
 
 from . import env
+from .factor import patience
 from .looped import Looped
 from .wait import eventually
 from .webhooks_wire import Http1
@@ -134,9 +135,9 @@ class Webhooks(Looped):
         return [r for r in list(self.requests) if (key is None or r.key == key) and (type is None or r.type == type)
                 and (path is None or r.path == path)]
 
-    def wait_for(self, count, timeout=30):
+    def wait_for(self, count, timeout=None):
         """That many different events were accepted."""
-        eventually(lambda: len(self.accepted) >= count, timeout, lambda: f"{count} events; there are {len(self.accepted)}")
+        eventually(lambda: len(self.accepted) >= count, timeout or patience(30), lambda: f"{count} events; there are {len(self.accepted)}")
         return list(self.accepted.values())
 
     def records(self, path=None):
