@@ -8,6 +8,7 @@
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "state/faults.hpp"
+#include "state/shared.hpp"
 #include "worker/voice.hpp"
 
 namespace outbox::worker {
@@ -31,7 +32,10 @@ long Publisher::until(Clock::time_point t)
     return static_cast<long>(std::clamp<long long>(ms, 0, 60'000));
 }
 
-Publisher::Publisher(core::SinkOptions options) : options_(std::move(options)), route_(options_), reports_(1024) {}
+Publisher::Publisher(core::SinkOptions options, Patience patience)
+    : options_(std::move(options)), patience_(std::move(patience)), route_(options_), reports_(1024)
+{
+}
 
 std::string_view Publisher::destination(const core::Event &event)
 {
@@ -308,12 +312,23 @@ Publisher::Ended Publisher::end_of(Work &w, Ended ended)
             stop_by_ = Clock::now() + kStopGrace;
         if (stop_by_ && Clock::now() >= *stop_by_)
             return Ended::stopped;
+        shared::beat();
         pg::wait(pg::Wait::delivery, sink().fd(), stop_by_ ? until(*stop_by_) : 1000);
         std::string first = error_;
         take_reports(w);
         error_ = first;
     }
     return ended;
+}
+
+// The loop of a process that waits for its sink does not come round, and is well all the same.
+bool Publisher::impatient(Clock::time_point now)
+{
+    if (now < asked_at_ + kSilence)
+        return false;
+    asked_at_ = now;
+    shared::beat();
+    return patience_ && now - last_ack_ >= kSilence && !patience_(sink().last_error());
 }
 
 // Waits until at most `leave` events are unreported.
@@ -355,12 +370,14 @@ Publisher::Ended Publisher::await(Work &w, std::size_t leave)
                 error_ = "nothing was acknowledged for " + std::to_string(options_.delivery_timeout_ms) + " ms";
             return Ended::outage;
         }
+        if (impatient(now))
+            return Ended::cut_short;
         // Where nothing at all was acknowledged it may be the whole sink: twice the time, and the sink must say what is wrong.
         milliseconds patience(options_.stall_timeout_ms * (w.acknowledged > 0 ? 1 : 2));
         Clock::time_point stall = last_ack_ + patience;
         if (now >= stall - patience / 2 && is_stuck(w, now >= stall))
             return Ended::stalled;
-        deadline = std::min({deadline, cut, now < stall ? now + patience / 4 + milliseconds(1) : now + milliseconds(50)});
+        deadline = std::min({deadline, cut, now + kSilence, now < stall ? now + patience / 4 + milliseconds(1) : now + milliseconds(50)});
         pg::wait(pg::Wait::delivery, sink().fd(), until(deadline));
     }
 }

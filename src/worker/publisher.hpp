@@ -39,12 +39,15 @@ enum class Fate : std::uint8_t {
 
 class Publisher {
 public:
-    explicit Publisher(core::SinkOptions options);
+    // Asked each second in which nothing is acknowledged, with what the sink says is wrong (empty: nothing). False: what is still
+    // out is not worth waiting for.
+    using Patience = std::function<bool(const std::string &)>;
+    explicit Publisher(core::SinkOptions options, Patience patience = {});
     ~Publisher();
 
     enum class Result {
         complete,  // no event is open
-        partly,    // it took long; the rest in another transaction
+        partly,    // it took long, or patience was at its end; the rest in another transaction
         stopped,   // the process is to end; what was acknowledged within the time allowed is delivered
         outage,    // the sink takes nothing now: error() says why, gone() whether it ever will, not_before() when it wants to be asked
     };
@@ -97,6 +100,7 @@ public:
 private:
     static constexpr std::chrono::milliseconds kCloseLimit{500};
     static constexpr std::chrono::milliseconds kProducerPause{1000};  // new producers: at most one a second
+    static constexpr std::chrono::milliseconds kSilence{1000};        // how long nothing is acknowledged before patience is asked for
     static long until(Clock::time_point t);  // in milliseconds, for pg::wait
     struct Caller {
         bool (*gated)(void *, const core::Event &);
@@ -133,6 +137,7 @@ private:
     Ended send_one(Work &w, std::size_t i);
     Ended await(Work &w, std::size_t leave);
     Ended end_of(Work &w, Ended ended);
+    bool impatient(Clock::time_point now);
     void take_reports(Work &w);
     void withdraw(Work &w);
     void check_order(const Work &w);
@@ -146,10 +151,11 @@ private:
     Ended after_reports(const Work &w) const;
 
     core::SinkOptions options_;
+    Patience patience_;
     core::Route route_;
     core::Buffer route_buffer_;
     std::unique_ptr<sink::Sink> sink_;
-    Clock::time_point made_at_{}, last_ack_{}, not_before_{};
+    Clock::time_point made_at_{}, last_ack_{}, asked_at_{}, not_before_{};
     std::optional<Clock::time_point> stop_by_;
     std::string probe_to_;
     Clock::time_point probed_at_{};

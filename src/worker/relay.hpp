@@ -62,6 +62,7 @@ private:
     void clear_error();
     void enter(shared::State state);
     void outage(const Publisher &publisher);
+    bool worth_waiting(const std::string &complaint);
     void sleep(Next next);
     void awake();
     bool extension_usable();

@@ -31,6 +31,19 @@ void Relay::outage(const Publisher &publisher)
     back_off_until_ = std::max(Clock::now() + milliseconds(backoff_.next_ms(random_())), publisher.not_before());
 }
 
+// A batch is out and nothing comes back. The sink is not down before delivery_timeout, but whoever looks should see what it says; and
+// with other options, or when nobody wants this relay any more, there is nothing to wait for.
+bool Relay::worth_waiting(const std::string &complaint)
+{
+    if (complaint.empty())
+        return true;
+    if (complaint != error_) {
+        error_ = complaint;
+        shared::set_error(error_.c_str());
+    }
+    return shared::still_wanted() && shared::generation() == generation_;
+}
+
 // Its events stay pending. It is not tried again before its options change, somebody resumes it, or the server starts anew.
 void Relay::disable(const std::string &why)
 {

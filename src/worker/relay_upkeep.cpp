@@ -69,7 +69,7 @@ Relay::Load Relay::load()
             pg::log(pg::Level::warning, "outbox: an old producer is still busy with a name lookup");
         if (publisher_ != nullptr && !(config.options == publisher_->options()))
             clear_error();  // what was wrong with the old options
-        publisher_ = std::make_unique<Publisher>(config.options);
+        publisher_ = std::make_unique<Publisher>(config.options, [this](const std::string &complaint) { return worth_waiting(complaint); });
         back_off_until_ = {};
     }
     if (!config.error.empty()) {

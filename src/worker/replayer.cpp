@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "pg/bgworker.hpp"
 #include "pg/guard.hpp"
@@ -90,7 +91,7 @@ bool Replayer::load()
     if (publisher_ == nullptr || !(config.options == publisher_->options())) {
         if (publisher_ != nullptr)
             publisher_->close(kCloseLimit);
-        publisher_ = std::make_unique<Publisher>(config.options);
+        publisher_ = std::make_unique<Publisher>(config.options, [this](const std::string &complaint) { return worth_waiting(complaint); });
         back_off_until_ = {};
     }
     if (!config.error.empty())
@@ -206,6 +207,16 @@ void Replayer::failed(const std::string &why)
     back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
 }
 
+// As a relay's.
+bool Replayer::worth_waiting(const std::string &complaint)
+{
+    if (complaint.empty())
+        return true;
+    complains_ = true;
+    shared::set_error(complaint.c_str());
+    return shared::still_wanted() && shared::generation() == generation_;
+}
+
 void Replayer::down()
 {
     failed(publisher_->error());
@@ -217,7 +228,7 @@ void Replayer::down()
 void Replayer::well()
 {
     backoff_.reset();
-    if (!error_.empty())
+    if (std::exchange(complains_, false) || !error_.empty())
         shared::set_error(nullptr);
     error_.clear();
 }

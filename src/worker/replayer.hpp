@@ -31,6 +31,7 @@ private:
     std::size_t most() const;
     bool nothing_to_do();
     void failed(const std::string &why);
+    bool worth_waiting(const std::string &complaint);
     void down();
     void well();
     void sleep();
@@ -44,7 +45,8 @@ private:
     std::minstd_rand random_{std::random_device{}()};
     Clock::time_point next_slice_{}, back_off_until_{};
     std::uint64_t generation_ = 0;
-    bool loaded_ = false, waits_ = false;  // waits_: paused and the like
+    bool loaded_ = false, complains_ = false;
+    bool waits_ = false;  // paused and the like
     std::string error_;
 };
 

@@ -177,6 +177,42 @@ def test_a_certificate_for_another_name_is_named_and_the_right_name_heals_it(mak
     checker.check(events, broker.consume(topic, until=checker.has_all(events))).must_hold(repeats=0)
 
 
+def test_before_a_sink_counts_as_down_the_views_say_what_is_wrong_and_other_options_end_the_wait(db, mock):
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", delivery_timeout="10min")
+    write(db, 10)
+    nothing_pending(db)
+    db.sql("ALTER SERVER kafka OPTIONS (SET bootstrap_servers '127.0.0.1:1')")
+    write(db, 10)
+    eventually(lambda: "refused" in lag(db)[1], 20, lambda: f"the reason: {lag(db)}")
+    assert lag(db)[0] == "running" and db.value("SELECT NOT ok FROM outbox.health WHERE \"check\" = 'sink kafka'")
+    since = db.value("SELECT last_beat_at FROM outbox.live_relays()")
+    eventually(lambda: db.value("SELECT last_beat_at > %s + interval '2 s' FROM outbox.live_relays()", [since]), 20, "it waits, and its heart beats")
+    db.sql(f"ALTER SERVER kafka OPTIONS (SET bootstrap_servers '{mock.bootstrap}')")
+    nothing_pending(db, 20)
+    eventually(lambda: lag(db) == ("idle", "", 0), 10, lambda: f"nothing is wrong any more: {lag(db)}")
+    events = checker.committed(db)
+    checker.check(events, mock.consume("t", until=checker.has_all(events))).must_hold(repeats=0)
+
+
+def test_before_a_sink_counts_as_down_a_replay_says_what_is_wrong_and_a_dropped_sink_ends_the_wait(db, mock):
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", delivery_timeout="10min")
+    write(db, 10)
+    nothing_pending(db)
+    mock.cmd("down -1")
+    db.sql("SELECT outbox.replay('kafka', NULL)")
+    replay = lambda: db.sql("SELECT state, coalesce(last_error, ''), sent FROM outbox.replays")[0]
+    eventually(lambda: "refused" in replay()[1], 20, lambda: f"the reason: {replay()}")
+    mock.cmd("up -1")
+    eventually(lambda: replay() == ("done", "", 10), 30, lambda: f"it goes on: {replay()}")
+    mock.cmd("down -1")
+    write(db, 10)
+    eventually(lambda: "refused" in lag(db)[1], 20, lambda: f"the reason: {lag(db)}")
+    db.sql("DROP SERVER kafka CASCADE")
+    eventually(lambda: relays(db) == [], 10, "its relay is gone")
+
+
 def test_a_relay_that_is_terminated_in_an_outage_leaves_no_error_behind(db, mock):
     mock.cmd("topic t 1")
     make_sink(db, mock, "t", delivery_timeout="3s")
