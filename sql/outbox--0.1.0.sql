@@ -448,6 +448,9 @@ BEGIN
     IF (SELECT count(DISTINCT c) < count(*) FROM unnest(columns) c) THEN
         RAISE EXCEPTION 'a column is named twice' USING ERRCODE = 'duplicate_column';
     END IF;
+    IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = "table" AND t.tgname = '_outbox_capture' AND t.tgparentid <> 0) THEN
+        RAISE EXCEPTION 'table % is captured with the partitioned table that it is a partition of', "table" USING ERRCODE = 'wrong_object_type';
+    END IF;
     -- An empty argument: none.
     SELECT string_agg(format('%L', coalesce(a, '')), ', ' ORDER BY n) INTO arguments
         FROM unnest(ARRAY[aggregate_type, key] || types || columns) WITH ORDINALITY x(a, n);
@@ -462,7 +465,14 @@ COMMENT ON FUNCTION outbox.capture(regclass, text, text, text, text, text, text[
 CREATE FUNCTION outbox.uncapture("table" regclass) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     AS $$
+DECLARE
+    parent oid := (SELECT t.tgparentid FROM pg_trigger t WHERE t.tgrelid = "table" AND t.tgname = '_outbox_capture');
 BEGIN
+    IF parent IS NULL THEN
+        RAISE EXCEPTION 'table % is not captured', "table" USING ERRCODE = 'undefined_object', HINT = 'outbox.captures lists those that are.';
+    ELSIF parent <> 0 THEN
+        RAISE EXCEPTION 'table % is captured with the partitioned table that it is a partition of', "table" USING ERRCODE = 'wrong_object_type';
+    END IF;
     EXECUTE format('DROP TRIGGER _outbox_capture ON %s', "table");
 END $$;
 COMMENT ON FUNCTION outbox.uncapture(regclass) IS 'Takes away what outbox.capture made; the table''s owner may';
@@ -949,13 +959,13 @@ CREATE FUNCTION outbox.segment_holders(OUT holder text) RETURNS SETOF text
     SELECT format('sink "%s" was dropped at %s with events to get: it may come back for outbox.retention, or outbox.forget it', b.name, b.dropped_at)
     FROM behind b WHERE b.dropped_at > clock_timestamp() - current_setting('outbox.retention', true)::interval
     UNION ALL
-    SELECT format('process %s has had a transaction open since %s', a.pid, a.xact_start) FROM oldest o, pg_stat_activity a
+    SELECT format('process %s has had a transaction open since %s (%s)', a.pid, a.xact_start, coalesce(nullif(a.application_name, ''), a.backend_type)) FROM oldest o, pg_stat_activity a
     WHERE a.datname = current_database() AND age(a.backend_xid) > age(o.fence::xid)
     UNION ALL
     SELECT format('the transaction "%s" has been prepared since %s', x.gid, x.prepared) FROM oldest o, pg_prepared_xacts x
     WHERE x.database = current_database() AND age(x.transaction) > age(o.fence::xid)
     UNION ALL
-    SELECT DISTINCT format('process %s has been reading it since %s', a.pid, a.xact_start) FROM oldest o, pg_locks k JOIN pg_stat_activity a USING (pid)
+    SELECT DISTINCT format('process %s has been reading it since %s (%s)', a.pid, a.xact_start, coalesce(nullif(a.application_name, ''), a.backend_type)) FROM oldest o, pg_locks k JOIN pg_stat_activity a USING (pid)
     WHERE k.relation = to_regclass('outbox.events_' || o.segment) AND k.granted AND a.datname = current_database()
       AND a.xact_start < clock_timestamp() - interval '1 second' AND a.pid <> pg_backend_pid()
     UNION ALL
@@ -1054,7 +1064,10 @@ UNION ALL
 SELECT pg_catalog.format('sink %s: replay %s', r.sink, r.id), r.state IN ('running', 'starting', 'queued') AND r.last_error IS NULL,
        pg_catalog.format('%s: %s sent, %s skipped, at id %s of %s', r.state, r.sent, r.skipped, r."position", r.last_id) || coalesce('; ' || r.last_error, ''),
        CASE WHEN r.state NOT IN ('running', 'starting', 'queued') OR r.last_error IS NOT NULL
-            THEN pg_catalog.format('It goes on by itself; what it has still to read stays in the log. SELECT outbox.stop_replay(%s); ends it.', r.id) END
+            THEN pg_catalog.format(CASE r.state
+                     WHEN 'dropped' THEN 'It goes on if a sink of that name is created again. SELECT outbox.stop_replay(%s); ends it.'
+                     WHEN 'halted' THEN 'It goes no further: outbox.resume of the sink would stop it. SELECT outbox.stop_replay(%s); ends it, too.'
+                     ELSE 'It goes on by itself; what it has still to read stays in the log. SELECT outbox.stop_replay(%s); ends it.' END, r.id) END
 FROM outbox.replays r WHERE r.finished_at IS NULL
 UNION ALL
 SELECT 'segments', g.kept < 16 AND NOT g.overdue,

@@ -220,7 +220,7 @@ static void settle_copy(std::int32_t sink_id)
     pg::run_once("DELETE FROM outbox.lane_changes WHERE sink_id = $1", {Param::int4(sink_id)});
     // And a replay was asked for there, not here.
     pg::run_once("UPDATE outbox.replay_requests SET stopped = true, finished_at = pg_catalog.clock_timestamp(),"
-                 " last_error = 'it was asked for in another installation' WHERE sink_id = $1 AND finished_at IS NULL", {Param::int4(sink_id)});
+                 " last_error = 'it was asked for before the sink was resumed in this installation' WHERE sink_id = $1 AND finished_at IS NULL", {Param::int4(sink_id)});
 }
 
 void resume(std::string_view sink)

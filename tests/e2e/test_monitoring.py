@@ -136,6 +136,9 @@ ALSO = {
     "OutboxSegmentsNotFreed": [([(f"outbox_log_segments{{{LOG}}}", 3, 3), (f"outbox_log_oldest_segment_seconds{{{LOG}}}", 10800, 10801),
                                  (f"outbox_log_retention_seconds{{{LOG}}}", 3600, 3600)], 9, 10, LOG)],
     "OutboxRelayAbsent": [([(f"outbox_relays{{{SINK}}}", 0, 0), (f"outbox_lanes{{{SINK}}}", 0, 2), (f"outbox_halted{{{SINK}}}", 1, 1)], 60, None, SINK)],
+    "OutboxScheduledOverdue": [([(f"outbox_log_scheduled_overdue_seconds{{{LOG}}}", 0, 121), (f"outbox_halted{{{SINK}}}", 1, 1)], 60, None, LOG),
+                               ([(f"outbox_log_scheduled_overdue_seconds{{{LOG}}}", 0, 121), (f"outbox_halted{{{SINK}}}", 1, 1),
+                                 (f"outbox_halted{{{SINK.replace('kafka', 'other')}}}", 0, 0)], 0, 1, LOG)],
     "OutboxUnhealthy": [([(health("sink kafka"), 1, 0), (health("segments"), 1, 0)], 60, None, LOG)],
 }
 

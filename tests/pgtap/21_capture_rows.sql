@@ -78,7 +78,7 @@ SELECT pg_temp.tells($$UPDATE payments SET amount = 6 WHERE id = 1$$, 'k updated
 SELECT outbox.uncapture('payments') \g /dev/null
 SELECT is_empty('SELECT 1 FROM outbox.captures', 'outbox.uncapture');
 SELECT pg_temp.tells($$UPDATE payments SET amount = 7$$, NULL, 'nothing more is told');
-SELECT throws_ok($$SELECT outbox.uncapture('payments')$$, '42704', NULL, 'twice is an error');
+SELECT throws_ok($$SELECT outbox.uncapture('payments')$$, '42704', 'table public.payments is not captured', 'twice is an error');
 
 -- ---- what is refused ------------------------------------------------------------------------------------------------------------------
 CREATE VIEW v AS TABLE payments;
@@ -167,6 +167,8 @@ SELECT pg_temp.tells($$INSERT INTO parted VALUES (1, 'eu', 1), (2, 'us', 2), (3,
 SELECT pg_temp.tells($$UPDATE parted_us SET v = 22$$, '2 updated {"id":2,"v":22}', 'by way of the partition too');
 SELECT pg_temp.tells($$UPDATE parted SET region = 'us' WHERE id = 1$$, '1 deleted {"id":1,"v":1}; 1 inserted {"id":1,"v":1}', 'a row that moves to another partition: as the server does it');
 SELECT results_eq('SELECT "table"::text FROM outbox.captures ORDER BY 1', $$VALUES ('large'), ('parted')$$, 'listed once');
+SELECT throws_ok($$SELECT outbox.capture('parted_eu', 'p', 'id')$$, '42809', 'table public.parted_eu is captured with the partitioned table that it is a partition of', 'nor a second time by itself');
+SELECT throws_ok($$SELECT outbox.uncapture('parted_eu')$$, '42809', 'table public.parted_eu is captured with the partitioned table that it is a partition of', 'nor is it let go by itself');
 SELECT outbox.capture('parted', 'p', 'id', inserted => 'made') \g /dev/null
 SELECT pg_temp.tells($$INSERT INTO parted VALUES (5, 'us', 5)$$, '5 made {"v":5,"region":"us","id":5}', 'replaced in all of them');
 SELECT outbox.uncapture('parted') \g /dev/null
