@@ -147,12 +147,15 @@ CREATE TABLE outbox.sinks (
     floor      bigint      NOT NULL DEFAULT 0,
     paused     boolean     NOT NULL DEFAULT false,
     halted     text,
+    gone       text,
+    gone_url   text,
     created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     dropped_at timestamptz
 );
 COMMENT ON TABLE outbox.sinks IS 'A row per sink name ever seen; a position belongs to the name and outlives DROP SERVER for outbox.retention';
 COMMENT ON COLUMN outbox.sinks.epoch IS 'Counts the sets of lanes';
 COMMENT ON COLUMN outbox.sinks.lanes IS 'Number of lanes in force; the server''s option `lanes` may be ahead of it';
+COMMENT ON COLUMN outbox.sinks.gone IS 'What the endpoint said that answered 410; until it is resumed, or has another url than gone_url, nothing is sent';
 COMMENT ON COLUMN outbox.sinks.floor IS 'Events up to this id are never late: they carry another cluster''s transaction ids';
 
 -- The homes that servers of this database have had here. No dump has it, and no subscriber: a server with one of these homes
@@ -544,7 +547,7 @@ CREATE FUNCTION outbox.pause(sink text) RETURNS void
 COMMENT ON FUNCTION outbox.pause(text) IS 'Stop sending to a sink; its events wait';
 CREATE FUNCTION outbox.resume(sink text) RETURNS void
     LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_resume';
-COMMENT ON FUNCTION outbox.resume(text) IS 'Go on sending to a sink that was paused, or halted because it came from another installation';
+COMMENT ON FUNCTION outbox.resume(text) IS 'Go on sending to a sink that was paused, halted because it came from another installation, or disabled by an answer 410; what backs off is tried at once';
 CREATE FUNCTION outbox.forget(sink text) RETURNS void
     LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_forget';
 COMMENT ON FUNCTION outbox.forget(text) IS 'Forget the position of a dropped sink''s name: the next sink of that name starts afresh';

@@ -60,7 +60,7 @@ bool is_header_of_ours(std::string_view name) {
 
 HttpEncoder::HttpEncoder(const SinkOptions& options)
     : format_(options.format),
-      encoder_(WireSettings{options.format, options.source.empty() ? default_source(options.database) : options.source}) {}
+      encoder_(WireSettings{options.format, options.source.empty() ? default_source(options.database) : options.source, false}) {}
 
 bool HttpEncoder::encode(const Event& event, HttpMessage& message) {
     if (!encoder_.encode(event)) return false;

@@ -46,7 +46,7 @@ std::string default_source(std::string_view database) {
 }
 
 Encoder::Encoder(const WireSettings& settings)
-    : format_(settings.format), source_(settings.source), source_json_(quoted(settings.source)) {}
+    : format_(settings.format), null_values_(settings.null_values), source_(settings.source), source_json_(quoted(settings.source)) {}
 
 bool Encoder::encode(const Event& event) {
     headers_.clear();
@@ -67,7 +67,7 @@ bool Encoder::encode(const Event& event) {
         case Format::cloudevents_structured:
             // A null value has no room for the attributes. CloudEvents lets each record choose its mode (by its
             // content-type), so a tombstone goes in binary mode and keeps its id.
-            if (tombstone) {
+            if (tombstone && null_values_) {
                 cloudevents_headers(event);
             } else {
                 structured(event);
@@ -145,15 +145,19 @@ void Encoder::structured(const Event& event) {
     }
     body_.append(R"(,"time":")");
     body_.append(time());
-    body_.append(R"(","datacontenttype":")");
-    body_.append(content_type(event));
     body_.append('"');
+    if (!is_null(event.payload)) {
+        body_.append(R"(,"datacontenttype":")");
+        body_.append(content_type(event));
+        body_.append('"');
+    }
     data_member(event);
 }
 
-// The payload as the last member, and the end of the object.
+// The payload, unless it is NULL, as the last member, and the end of the object.
 void Encoder::data_member(const Event& event) {
-    if (event.payload_is_json) {
+    if (is_null(event.payload)) {
+    } else if (event.payload_is_json) {
         body_.append(R"(,"data":)");
         body_.append(event.payload);
     } else {

@@ -21,6 +21,7 @@ using WireHeader = JsonMember;
 struct WireSettings {
     Format format = Format::envelope;
     std::string_view source;  // CloudEvents source
+    bool null_values = true;  // false: where there is no such thing as a null value, a structured event without data is still a document
 };
 
 // The CloudEvents source of a sink without the option `source`: a URI reference, whatever the database is called.
@@ -52,6 +53,7 @@ private:
     void data_member(const Event& event);
 
     const Format format_;
+    const bool null_values_;
     const std::string source_;
     const std::string source_json_;  // quoted and escaped
     std::array<char, kUuidLength> id_{};

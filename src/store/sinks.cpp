@@ -112,7 +112,7 @@ void reconcile()
         std::string name(c[0].bytes);
         bool remembered = c[3].number != 0;
         // Somebody may just have forgotten it: then the row was waited for, and is gone.
-        if (remembered && pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false WHERE name = $1 RETURNING 1", {Param::text(name)}).size() > 0) {
+        if (remembered && pg::run_once("UPDATE outbox.sinks SET dropped_at = NULL, paused = false, gone = NULL, gone_url = NULL WHERE name = $1 RETURNING 1", {Param::text(name)}).size() > 0) {
             // Of a restored copy it was another cluster's: its transactions are yet to come here. Its relay may still record, so what
             // it has recorded is read first.
             pg::Rows last = pg::run_once("SELECT next_xid FROM outbox.lane_progress WHERE sink = $1 ORDER BY 1 DESC LIMIT 1", {Param::text(name)});
@@ -238,7 +238,7 @@ void resume(std::string_view sink)
         reconcile();
     else if (foreign)
         settle_copy(sink_id_of(sink));
-    pg::run_once("UPDATE outbox.sinks SET paused = false WHERE name = $1", {Param::text(sink)});
+    pg::run_once("UPDATE outbox.sinks SET paused = false, gone = NULL, gone_url = NULL WHERE name = $1", {Param::text(sink)});
 }
 
 void forget(std::string_view sink)
@@ -265,15 +265,20 @@ static void take_option(SinkConfig &config, const std::string &name, const std::
         config.error = problem.message;
 }
 
+void disable(std::int32_t sink_id, std::string_view url, std::string_view why)
+{
+    pg::run_once("UPDATE outbox.sinks SET gone = $3, gone_url = $2 WHERE sink_id = $1", {Param::int4(sink_id), Param::text(url), Param::text(why)});
+}
+
 SinkConfig load_sink(std::int32_t sink_id)
 {
     SinkConfig config;
-    auto rows = pg::run_once("SELECT s.name, v.wrapper, s.paused, s.lanes, s.floor, v.home, s.halted FROM outbox.sinks s"
+    auto rows = pg::run_once("SELECT s.name, v.wrapper, s.paused, s.lanes, s.floor, v.home, s.halted, s.gone, s.gone_url FROM outbox.sinks s"
                              " JOIN outbox.servers v ON v.name = s.name WHERE s.sink_id = $1 AND s.dropped_at IS NULL",
                              {Param::int4(sink_id)});
     if (rows.size() == 0)
         return config;
-    Cell c[7];
+    Cell c[9];
     rows.get(0, c);
     config.exists = true;
     config.name = std::string(c[0].bytes);
@@ -300,6 +305,8 @@ SinkConfig load_sink(std::int32_t sink_id)
         if (config.error.empty())
             config.error = core::check_http_mapping(config.options.http).message;
     }
+    if (!c[7].null && c[8].bytes == config.options.http.url)
+        config.gone = "until ALTER SERVER with another url, or outbox.resume, nothing more is sent: " + std::string(c[7].bytes);
     config.options.database = pg::my_database_name();
     config.options.sink = config.name;
     if (config.options.source.empty())

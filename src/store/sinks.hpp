@@ -36,12 +36,15 @@ struct SinkConfig {
     std::string name;
     bool paused = false;
     std::string halted;        // why; empty: not halted
+    std::string gone;          // its endpoint is no more, and what follows from it; empty: none said so
     std::string error;         // an option that cannot be used; empty: none
     std::int32_t lanes = 0;    // in force
     std::int64_t floor = 0;
     core::SinkOptions options;
 };
 SinkConfig load_sink(std::int32_t sink_id);
+// The endpoint at that url is no more: load_sink says so until the sink has another one, or is resumed.
+void disable(std::int32_t sink_id, std::string_view url, std::string_view why);
 std::int32_t sink_id_of(std::string_view name);  // throws when there is no such sink
 
 struct LaneId {

@@ -57,7 +57,7 @@ Relay::Next Relay::step()
     if (!loaded_ || shared::generation() != generation_) {
         std::uint64_t generation = shared::generation();
         if (generation != generation_)
-            gone_.clear();  // its options changed, or somebody resumed it
+            back_off_until_ = {};  // somebody may have seen to it
         switch (load()) {
         case Load::gone: return Next::end;
         case Load::busy: return Next::wait;
@@ -66,9 +66,13 @@ Relay::Next Relay::step()
     }
     if (Clock::now() < back_off_until_)
         return Next::wait;
+    if (!gone_.empty()) {
+        disable();
+        return Next::again;
+    }
     if (lane_.lane == 0 && config_.error.empty())
         keep_house();
-    if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish || !gone_.empty()) {
+    if (!config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish || !config_.gone.empty()) {
         enter(!config_.halted.empty()  ? State::halted
               : !config_.error.empty() ? State::disabled
               : config_.paused         ? State::paused
@@ -82,7 +86,7 @@ Relay::Next Relay::step()
         return extension_gone() ? Next::again : probe_pass();
     shared::set_progress(progress_.position, static_cast<std::int64_t>(parking_.pass()));
     if (parking_.gone()) {
-        disable(parking_.outage());
+        gone_ = parking_.outage();
         return Next::again;
     }
     show_outage_of_parked();
@@ -139,6 +143,8 @@ Relay::Next Relay::publish_pass()
         outage(*publisher_);
     else
         backoff_.reset();
+    if (!gone_.empty())
+        return Next::again;
     if (result == Publisher::Result::outage || result == Publisher::Result::stopped)
         return Next::wait;
     return !batch.more && batch.events.size() >= kCrowd ? Next::gather : Next::again;

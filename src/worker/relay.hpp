@@ -41,7 +41,7 @@ private:
     Next park_first(const store::Batch &batch, pg::Transaction &transaction);
     void record_probe();
     void park_probe();
-    void disable(const std::string &why);
+    void disable();
     void up_again();
     void show_outage_of_parked();
     void settle_probe(std::chrono::milliseconds grace);
@@ -97,7 +97,7 @@ private:
     bool arrived_ = false;                  // this lane has come to the cap, on disk
     shared::State state_ = shared::State::starting;
     std::string error_, house_error_, parked_error_, count_error_;
-    std::string gone_;                      // the sink said that it is no more: nothing is sent until somebody has looked
+    std::string gone_;                      // the sink has just said that it is no more, in these words: to be recorded
     bool error_inherited_ = true;  // the slot may still show what was wrong with the process before
 };
 

@@ -16,8 +16,10 @@ using std::chrono::milliseconds;
 void Relay::outage(const Publisher &publisher)
 {
     const std::string &why = publisher.error();
-    if (publisher.gone())
-        return disable(why);
+    if (publisher.gone()) {
+        gone_ = why;
+        return;
+    }
     char line[400];
     if (!down_) {
         snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is down: %s", config_.name.c_str(), lane_.lane, why.c_str());
@@ -44,17 +46,21 @@ bool Relay::worth_waiting(const std::string &complaint)
     return shared::still_wanted() && shared::generation() == generation_;
 }
 
-// Its events stay pending. It is not tried again before its options change, somebody resumes it, or the server starts anew.
-void Relay::disable(const std::string &why)
+// Its events stay pending. Nobody asks it again, no other lane and no relay after a restart, before its url changes or somebody resumes it.
+void Relay::disable()
 {
-    gone_ = "until ALTER SERVER with another address, or outbox.resume, nothing more is sent: " + why;
-    char line[500];
-    snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is disabled: %s", config_.name.c_str(), lane_.lane, gone_.c_str());
-    pg::log(pg::Level::warning, line);
+    pg::Transaction transaction;
+    if (extension_usable()) {
+        char line[500];
+        snprintf(line, sizeof line, "outbox: sink \"%s\" lane %d is disabled: %s", config_.name.c_str(), lane_.lane, gone_.c_str());
+        pg::log(pg::Level::warning, line);
+        store::disable(lane_.sink_id, config_.options.http.url, gone_);
+    }
+    transaction.commit();
+    gone_.clear();
     down_ = false;
-    error_ = gone_;
-    shared::set_error(error_.c_str());
-    enter(State::disabled);
+    loaded_ = false;
+    shared::sinks_changed(pg::my_database());
 }
 
 // No transaction is held: the first pending event stays in the producer with no time limit of ours and is recorded when its report
@@ -75,7 +81,7 @@ Relay::Next Relay::probe_pass()
             if (batch.more)
                 return Next::again;
             up_again();  // the probe that ended when the options were read again was the last event
-            return Next::wait;
+            return Next::again;
         }
         if (parking_.gated(publisher_->destination(batch.events[0]), batch.events[0]))
             return park_first(batch, transaction);
@@ -95,7 +101,7 @@ Relay::Next Relay::probe_pass()
         return Next::wait;
     case Publisher::Probe::failed:
         outage(*publisher_);
-        return Next::wait;
+        return gone_.empty() ? Next::wait : Next::again;
     case Publisher::Probe::suspect: break;
     case Publisher::Probe::refused: park_probe(); break;
     case Publisher::Probe::delivered: record_probe();

@@ -72,6 +72,12 @@ Relay::Load Relay::load()
         publisher_ = std::make_unique<Publisher>(config.options, [this](const std::string &complaint) { return worth_waiting(complaint); });
         back_off_until_ = {};
     }
+    if (!config.gone.empty()) {
+        error_ = config.gone;
+        shared::set_error(error_.c_str());
+    } else if (!config_.gone.empty()) {
+        clear_error();
+    }
     if (!config.error.empty()) {
         shared::set_error(config.error.c_str());
         if (config.error != config_.error)

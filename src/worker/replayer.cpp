@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kCloseLimit{250};
 constexpr int kSlicesPerSecond = 4;
-constexpr std::chrono::minutes kWhileGone{10};  // an endpoint that answered 410; less when somebody has seen to the sink
 constexpr std::size_t kSliceBytes = 4u << 20;
 
 void Replayer::run()
@@ -55,10 +54,10 @@ bool Replayer::step()
     }
     if (Clock::now() < std::max(back_off_until_, next_slice_))
         return true;
-    waits_ = !config_.halted.empty() || !config_.error.empty() || config_.paused || !settings::publish;
+    waits_ = !config_.halted.empty() || !config_.error.empty() || !config_.gone.empty() || config_.paused || !settings::publish;
     if (!waits_)
         return slice();
-    shared::set_state(!config_.halted.empty() ? State::halted : !config_.error.empty() ? State::disabled : config_.paused ? State::paused : State::off);
+    shared::set_state(!config_.halted.empty() ? State::halted : !config_.error.empty() || !config_.gone.empty() ? State::disabled : config_.paused ? State::paused : State::off);
     loaded_ = false;  // looked at again each time: ALTER EXTENSION UPDATE and DROP EXTENSION tell nobody
     return true;
 }
@@ -221,8 +220,14 @@ void Replayer::down()
 {
     failed(publisher_->error());
     back_off_until_ = std::max(back_off_until_, publisher_->not_before());
-    if (publisher_->gone())
-        back_off_until_ = Clock::now() + kWhileGone;
+    if (!publisher_->gone())
+        return;
+    pg::Transaction transaction;
+    if (pg::lock_extension().present)
+        store::disable(sink_id_, config_.options.http.url, error_);
+    transaction.commit();
+    loaded_ = false;
+    shared::sinks_changed(pg::my_database());  // for the relays
 }
 
 void Replayer::well()

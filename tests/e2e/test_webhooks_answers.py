@@ -126,6 +126,19 @@ def test_an_answer_without_end_costs_no_memory_and_harms_nobody(db, hooks, what)
     assert peak < 120_000, f"{peak} kB"
 
 
+def test_the_words_for_a_time_out_and_for_headers_that_are_too_large_are_true(db, hooks):
+    make_webhook_sink(db, hooks, concurrency=1, request_timeout="500ms")
+    write(db, 1)
+    hooks.wait_for(1)  # from here on the connection is there
+    hooks.answer(how="never", times=1)
+    write(db, 1)
+    eventually(lambda: "no whole answer within 500 ms" in lag(db)[1], 20, lambda: f"a time-out of the answer, not of the connection: {lag(db)}")
+    nothing_pending(db)
+    hooks.answer(200, headers={"X": "y" * 2_000_000})
+    write(db, 1)
+    eventually(lambda: "headers are larger than" in lag(db)[1], 20, lambda: f"headers are too large: {lag(db)}")
+
+
 def test_the_events_own_fault_parks_it_and_what_is_behind_it_and_nothing_else(db, hooks):
     for status in EVENTS_FAULT:
         hooks.answer(status, body=b"what is this supposed to be? " * 100, type="bad", path=f"/{status}")
@@ -220,6 +233,39 @@ def test_gone_disables_the_sink_and_drops_nothing(db, hooks):
     checker.check(checker.committed(db), hooks.records()).must_hold(repeats=0)
 
 
+def test_gone_holds_through_a_restart_and_other_changes_until_there_is_another_url(db, hooks):
+    """Nor does another lane ask."""
+    hooks.answer(410, path="/")
+    make_webhook_sink(db, hooks, lanes=3, concurrency=1)
+    write(db, 50)
+    eventually(lambda: db.sql("SELECT DISTINCT state FROM outbox.relays") == [("disabled",)], 20, "all of its lanes are disabled")
+    asked = len(hooks.requests)
+    make_webhook_sink(db, hooks, "other", events="none/none")
+    db.sql("ALTER SERVER hooks OPTIONS (SET concurrency '2')")
+    write(db, 10)
+    never(lambda: len(hooks.requests) > asked, scaled(0.5), "it is asked again")
+    db.pg.restart()
+    eventually(lambda: db.sql("SELECT DISTINCT state FROM outbox.relays WHERE sink = 'hooks'") == [("disabled",)], 20, "they are disabled again")
+    assert "410" in lag(db)[1] and "another url" in lag(db)[1] and lag(db)[2:] == (0, 0)
+    never(lambda: len(hooks.requests) > asked, scaled(0.5), "it is asked again")
+    db.sql(f"ALTER SERVER hooks OPTIONS (SET url '{hooks.url}/new')")
+    nothing_pending(db)
+    assert lag(db)[1] == ""
+    checker.check(checker.committed(db), hooks.records("/new")).must_hold(repeats=0)
+
+
+def test_resume_tries_at_once_what_waits(db, hooks):
+    hooks.answer(503, times=1, headers={"Retry-After": "3600"})
+    make_webhook_sink(db, hooks)
+    write(db, 3)
+    state_is(db, "backing_off")
+    assert lag(db)[1].startswith("HTTP 503 Service Unavailable, Retry-After 3600 s")
+    never(lambda: lag(db)[0] != "backing_off", scaled(1.0), "it waits")
+    db.sql("SELECT outbox.resume('hooks')")
+    hooks.wait_for(3)
+    nothing_pending(db)
+
+
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_honoured(db, hooks, form):
     after = "3" if form == "seconds" else format_datetime(datetime.now(timezone.utc) + timedelta(seconds=5), usegmt=True)
@@ -230,6 +276,17 @@ def test_retry_after_is_honoured(db, hooks, form):
     first, second = hooks.requests[:2]
     # A date has whole seconds, and it took a moment to begin.
     assert second.at - first.ended > (2.9 if form == "seconds" else 2.0)
+
+
+def test_retry_after_to_one_request_holds_although_others_that_are_out_are_taken(db, hooks):
+    hooks.answer(204, delay=0.3)
+    hooks.answer(429, times=1, headers={"Retry-After": "3"}, key="key-1")
+    make_webhook_sink(db, hooks)
+    write(db, 4)
+    hooks.wait_for(4)
+    assert [r.status for r in hooks.of(key="key-2")] == [204]
+    refused, taken = hooks.of(key="key-1")
+    assert taken.at - refused.ended > 2.9
 
 
 def test_retry_after_is_capped_and_nonsense_is_none(db, hooks):

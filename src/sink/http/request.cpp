@@ -208,13 +208,14 @@ void Handle::prepare(const core::HttpMessage& message) {
 Handle::Answer Handle::answer(int code) const {
     Answer answer;
     long status = 0;
-    curl_off_t retry_after = 0, resolved = 0, connected = 0, secured = 0;
+    curl_off_t retry_after = 0, resolved = 0, connected = 0, secured = 0, began = 0;
     char* address = nullptr;
     curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &retry_after);
     curl_easy_getinfo(easy_, CURLINFO_NAMELOOKUP_TIME_T, &resolved);
     curl_easy_getinfo(easy_, CURLINFO_CONNECT_TIME_T, &connected);
     curl_easy_getinfo(easy_, CURLINFO_APPCONNECT_TIME_T, &secured);
+    curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &began);
     if (curl_easy_getinfo(easy_, CURLINFO_PRIMARY_IP, &address) == CURLE_OK && address != nullptr) answer.address = address;
     answer.resolved = resolved > 0;
     answer.connected = connected > 0;
@@ -223,6 +224,7 @@ Handle::Answer Handle::answer(int code) const {
         answer.status = static_cast<int>(status);
         answer.retry_after_s = std::max<std::int64_t>(retry_after, 0);
         std::string text = core::status_words(answer.status);
+        if (answer.retry_after_s > 0) text += ", Retry-After " + std::to_string(answer.retry_after_s) + " s";
         if (!body_.empty()) text += ": " + body_;
         answer.words = core::clean_text(in_ascii(text), secrets_);
         return answer;
@@ -230,11 +232,11 @@ Handle::Answer Handle::answer(int code) const {
     std::string text = options_.http.host + ": ";
     if (!refused_.empty())
         text += refused_;
-    else if (code == CURLE_OPERATION_TIMEDOUT && connected == 0)
+    else if (code == CURLE_OPERATION_TIMEDOUT && connected == 0 && began == 0)  // a kept connection was made earlier
         text += "no connection within " + std::to_string(std::min(options_.http.connect_timeout_ms, options_.http.request_timeout_ms)) + " ms";
     else if (code == CURLE_OPERATION_TIMEDOUT)
         text += "no whole answer within " + std::to_string(options_.http.request_timeout_ms) + " ms";
-    else if (header_size_ > kMostHeaders)
+    else if (header_size_ > kMostHeaders || (code == CURLE_OUT_OF_MEMORY && began > 0))  // libcurl's word for a single one that is very large
         text += "the answer's headers are larger than " + std::to_string(kMostHeaders) + " bytes";
     else
         text += error_[0] != '\0' ? error_ : curl_easy_strerror(static_cast<CURLcode>(code));

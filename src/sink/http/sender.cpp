@@ -164,8 +164,10 @@ void Sender::judge(const Request& request, const Handle::Answer& answer) {
     const Verdict verdict = answer.status == 0 ? Verdict::outage : core::verdict_of_status(answer.status);
     const std::int32_t code = answer.status == 0 ? kNoAnswer : answer.status;
     if (verdict == Verdict::delivered) {
-        endpoint_.took();
-        last_error_.clear();
+        if (!recalled_) {  // what was on its way already takes back nothing that the endpoint has asked for since
+            endpoint_.took();
+            last_error_.clear();
+        }
         report(request, verdict, code);
         if (request.keyed) release_key(request.key);
         return;
