@@ -78,7 +78,16 @@ class Cluster:
     def create_topic(self, name=None, partitions=1, config=None):
         """Returns the name; without one it makes a new one. Returns when the broker leads every partition."""
         name = name or f"t-{uuid.uuid4().hex[:12]}"
-        self._done(self.admin().create_topics([NewTopic(name, partitions, 1, config=config or {})]))
+
+        def made():
+            try:
+                self._done(self.admin().create_topics([NewTopic(name, partitions, 1, config=config or {})]))
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                    raise
+                return False  # the broker is fenced: it was frozen or killed, and its controller has not heard of it since
+            return True
+        eventually(made, 30, f"the broker takes topic {name}")
 
         def ready():
             t = self.admin().list_topics(name, timeout=5).topics[name]
