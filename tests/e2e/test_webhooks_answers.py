@@ -254,6 +254,22 @@ def test_gone_holds_through_a_restart_and_other_changes_until_there_is_another_u
     checker.check(checker.committed(db), hooks.records("/new")).must_hold(repeats=0)
 
 
+def test_gone_to_a_replay_disables_the_sink_too(db, hooks):
+    make_webhook_sink(db, hooks)
+    write(db, 5)
+    nothing_pending(db)
+    hooks.answer(410)
+    db.sql("SELECT outbox.replay('hooks', now() - interval '1 hour')")
+    state_is(db, "disabled")
+    asked = len(hooks.requests)
+    write(db, 5)
+    never(lambda: len(hooks.requests) > asked, scaled(0.5), "it is asked again")
+    hooks.heal()
+    db.sql("SELECT outbox.resume('hooks')")
+    nothing_pending(db)
+    eventually(lambda: db.sql("SELECT state, sent FROM outbox.replays") == [("done", 5)], 30, lambda: f"it ends: {db.sql('SELECT * FROM outbox.replays')}")
+
+
 def test_resume_tries_at_once_what_waits(db, hooks):
     hooks.answer(503, times=1, headers={"Retry-After": "3600"})
     make_webhook_sink(db, hooks)
