@@ -55,7 +55,7 @@ std::vector<Check> test_http(const core::SinkOptions& given, std::chrono::millis
     if (!answer.resolved) http::lookup_left_behind();
 
     std::vector<Check> checks;
-    checks.push_back({"reachable", answer.connected, answer.connected ? "connected to " + answer.address : answer.words});
+    checks.push_back({"reachable", answer.connected, answer.connected ? "connected to " + (answer.address.empty() ? options.http.host : answer.address) : answer.words});
     if (!answer.connected) return checks;
     if (options.http.https) {
         checks.push_back({"TLS", answer.secured, answer.secured ? "the certificate is good for " + options.http.host : answer.words});

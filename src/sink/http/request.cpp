@@ -75,6 +75,11 @@ std::string in_ascii(std::string text) {
     return text;
 }
 
+// libcurl's time of the connection is that of one that can be used: what went wrong with TLS came after it was made.
+bool is_of_tls(int code) {
+    return code == CURLE_SSL_CONNECT_ERROR || code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CERTPROBLEM || code == CURLE_SSL_CACERT_BADFILE;
+}
+
 template <typename Value>
 void set(CURL* easy, CURLoption option, Value value, const char* what) {
     if (curl_easy_setopt(easy, option, value) != CURLE_OK) throw std::runtime_error(std::string("libcurl does not take ") + what);
@@ -218,7 +223,7 @@ Handle::Answer Handle::answer(int code) const {
     curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &began);
     if (curl_easy_getinfo(easy_, CURLINFO_PRIMARY_IP, &address) == CURLE_OK && address != nullptr) answer.address = address;
     answer.resolved = resolved > 0;
-    answer.connected = connected > 0;
+    answer.connected = connected > 0 || is_of_tls(code);
     answer.secured = secured > 0;
     if (code == CURLE_OK || body_cut_) {
         answer.status = static_cast<int>(status);
