@@ -40,6 +40,7 @@ void Relay::run()
             sleep(next);
         } catch (const std::exception &error) {
             failed(error.what());
+            sleep(Next::wait);  // step() reads the sink again before it looks at the time, and that may be what fails
         }
     }
 }

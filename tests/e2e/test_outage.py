@@ -227,3 +227,19 @@ def test_a_relay_that_is_terminated_in_an_outage_leaves_no_error_behind(db, mock
     mock.cmd("up 1")  # before this one has noticed
     nothing_pending(db)
     eventually(lambda: lag(db)[:2] == ("idle", ""), 10, lambda: f"nothing is wrong any more: {lag(db)}")
+
+
+def test_a_relay_that_cannot_read_its_sink_backs_off_and_does_not_spin(db, kafka, topic):
+    make_sink(db, kafka, topic)
+    write(db, 1)
+    nothing_pending(db)
+    db.sql("ALTER TABLE outbox.sinks RENAME COLUMN floor TO bottom")
+    db.pg.reload()
+    eventually(lambda: "floor" in lag(db)[1], 20, lambda: f"it says what is wrong: {lag(db)}")
+    write(db, 1)
+    never(lambda: lag(db)[0] != "backing_off", scaled(2.0), "it backs off")
+    db.sql("ALTER TABLE outbox.sinks RENAME COLUMN bottom TO floor")
+    nothing_pending(db, timeout=40)
+    failures = "SELECT errors_internal_total FROM outbox.metrics"
+    eventually(lambda: db.value(failures) > 0, 20, "they are counted")
+    assert db.value(failures) < scaled(30), "tried again and again at once"
