@@ -192,6 +192,7 @@ CREATE TABLE outbox.progress (
     events        integer     NOT NULL,
     published     bigint      NOT NULL,
     recorded_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    requests      bigint[],
     PRIMARY KEY (sink_id, epoch, lane, batch)
 );
 -- Relays delete old rows in bulk. Waiting for a fifth of the table (the default) would keep it several times as large as
@@ -199,6 +200,8 @@ CREATE TABLE outbox.progress (
 ALTER TABLE outbox.progress SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000);
 COMMENT ON TABLE outbox.progress IS 'How far each lane has come: one row per batch, the newest counts';
+COMMENT ON COLUMN outbox.progress.requests IS
+    'Of a webhook with the option batch: the ids of the events in each of the next requests, with a 0 behind each request; fixed before they are sent';
 
 CREATE TABLE outbox.lane_changes (
     sink_id    integer     PRIMARY KEY,

@@ -171,7 +171,7 @@ PGDLLEXPORT Datum outbox_http_validator(PG_FUNCTION_ARGS)
         core::SinkOptions scratch(core::Kind::http);
         for (int i = 0; i < given.count; i++)
             validate_http_option(given.where, scratch, given.names[i], given.values[i]);
-        refuse(given.where == Where::server ? core::check_http_server(scratch.http) : core::check_http_mapping(scratch.http));
+        refuse(given.where == Where::server ? core::check_server(scratch) : core::check_http_mapping(scratch.http));
     });
     PG_RETURN_VOID();
 }

@@ -81,4 +81,19 @@ bool HttpEncoder::encode(const Event& event, HttpMessage& message) {
     return true;
 }
 
+bool HttpEncoder::encode_together(std::span<const Event* const> events, HttpMessage& message) {
+    message.body = "[";
+    for (const Event* event : events) {
+        if (!encoder_.encode(*event)) return false;
+        if (message.body.size() > 1) message.body += ',';
+        message.body += encoder_.value();
+        if (is_null(event->headers)) continue;
+        message.body.pop_back();
+        message.body.append(",\"headers\":").append(event->headers).append("}");
+    }
+    message.body += ']';
+    message.headers = {{"content-type", "application/json"}};
+    return true;
+}
+
 }  // namespace outbox::core

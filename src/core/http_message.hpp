@@ -1,6 +1,7 @@
 // An event as the body and headers of an HTTP request, and which headers a request may have.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,8 +20,8 @@ bool is_credential_header(std::string_view name);  // in any case
 bool is_header_of_ours(std::string_view name);
 
 struct HttpMessage {
-    std::string id;    // the event's
-    std::string body;  // the same for an event at each attempt
+    std::string id;    // the event's, or that of the events together
+    std::string body;  // the same at each attempt
     std::vector<std::pair<std::string, std::string>> headers;  // of the event: its format's, then its own
 };
 
@@ -31,6 +32,10 @@ public:
     // An event's own headers come along where they are legal in HTTP, ASCII and nobody else's; others are left out. False as
     // Encoder::encode() says it.
     bool encode(const Event& event, HttpMessage& message);
+
+    // Several events of the format webhook: a JSON array of their bodies, each with the event's own headers as a member "headers". Leaves
+    // `id` alone. False as Encoder::encode() says it, of one of them.
+    bool encode_together(std::span<const Event* const> events, HttpMessage& message);
 
 private:
     const Format format_;

@@ -129,6 +129,7 @@ struct Option {
 constexpr Option kServer[] = {
     {"url", set_url},
     {"concurrency", [](HttpOptions& o, std::string_view v) { return set_count(o.concurrency, 1, 256, "concurrency", v); }},
+    {"batch", [](HttpOptions& o, std::string_view v) { return set_count(o.batch, 1, 1000, "batch", v); }},
     {"connect_timeout", [](HttpOptions& o, std::string_view v) { return set_duration(o.connect_timeout_ms, 10, 10 * kMinute, "10ms to 10min", "connect_timeout", v); }},
     {"request_timeout", [](HttpOptions& o, std::string_view v) { return set_duration(o.request_timeout_ms, 10, 10 * kMinute, "10ms to 10min", "request_timeout", v); }},
     {"attempts", [](HttpOptions& o, std::string_view v) { return set_count(o.attempts, 1, 1000, "attempts", v); }},

@@ -20,6 +20,7 @@ struct HttpOptions {
     bool https = false;
 
     int concurrency = 8;  // requests in flight of a lane, at most
+    int batch = 1;        // events in a request, at most; more than one: as a JSON array
     int connect_timeout_ms = 5'000;
     int request_timeout_ms = 15'000;  // a request as a whole
     int attempts = 10;                // at an event that is refused for its own fault; then it is dead

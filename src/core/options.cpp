@@ -164,6 +164,13 @@ OptionError set_option(SinkOptions& options, std::string_view option, std::strin
     return {option.empty() ? "?" : std::string(option), "unknown option " + quote_for_message(option), {}};
 }
 
+OptionError check_server(const SinkOptions& o) {
+    if (OptionError error = check_http_server(o.http); !error.message.empty()) return error;
+    if (o.http.batch > 1 && o.format != Format::webhook)
+        return {"batch", "option \"batch\" needs the format webhook", "Leave out the option format, or batch."};
+    return {};
+}
+
 std::string canonical_property(std::string_view option) {
     std::string name = dotted(option);
     for (const std::string_view underscored : kUnderscored) {

@@ -68,6 +68,9 @@ std::vector<std::string_view> own_options(Kind kind = Kind::kafka);  // those of
 // changes nothing.
 OptionError set_option(SinkOptions& options, std::string_view option, std::string_view value);
 
+// What the options of an HTTP sink's server do not show one by one: check_http_server(), and what does not go together with the others.
+OptionError check_server(const SinkOptions& options);
+
 // The canonical spelling of a library property, which may be written with `_` for `.`. Not for our own options, whose
 // names keep the `_`.
 std::string canonical_property(std::string_view option);

@@ -51,6 +51,15 @@ public:
     // Queue one event. The event's bytes are copied before it returns.
     virtual Accept send(const core::Event& event, std::uint32_t tag, Refusal& why) = 0;
 
+    // Queue several events as one request, all or none; for sinks that were given the option `batch`. `refused` with poison: one of them
+    // is at fault, and each is to be sent by itself. What the other side refuses as a whole is sent by itself, event by event, before
+    // there is a Report.
+    virtual Accept send_together(std::span<const core::Event* const> events, std::span<const std::uint32_t> tags, Refusal& why) {
+        (void)events, (void)tags;
+        why = {core::Verdict::poison, 0, "this kind of sink sends each event by itself"};
+        return Accept::refused;
+    }
+
     // The destination an event goes to (Kafka: its topic, HTTP: its host): with the aggregate_id the ordering key.
     // The view lives until the next call.
     virtual std::string_view destination(const core::Event& event) = 0;

@@ -1,6 +1,7 @@
 #include "store/lanes.hpp"
 
 #include <stdexcept>
+#include <utility>
 
 #include "pg/session.hpp"
 #include "pg/spi.hpp"
@@ -18,18 +19,42 @@ static core::Snapshot snapshot_of(std::string_view text)
     return snapshot;
 }
 
+// A request's ids with a 0 behind them, and so on.
+static std::vector<std::int64_t> flat(const std::vector<std::vector<std::int64_t>> &requests)
+{
+    std::vector<std::int64_t> all;
+    for (const auto &ids : requests) {
+        all.insert(all.end(), ids.begin(), ids.end());
+        all.push_back(0);
+    }
+    return all;
+}
+
+static void load_requests(Progress &progress, const Lane &lane)
+{
+    pg::Rows rows = pg::run_once("SELECT pg_catalog.unnest(requests) FROM outbox.progress WHERE sink_id = $1 AND epoch = $2 AND lane = $3 AND batch = $4",
+                                 {Param::int4(lane.sink_id), Param::int4(lane.epoch), Param::int4(lane.lane), Param::int8(progress.batch)});
+    std::vector<std::int64_t> ids;
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        if (std::int64_t id = rows.number(i, 0); id != 0)
+            ids.push_back(id);
+        else
+            progress.requests.push_back(std::exchange(ids, {}));
+    }
+}
+
 bool load_lane(Lane &lane, Progress &progress, std::optional<Cap> &cap)
 {
     static pg::Statement newest(
         "SELECT l.epoch, l.lanes, p.batch, p.\"position\", p.seen::text, p.next_xid, p.late_position, p.late_seen::text, p.published,"
-        "       c.lanes, c.\"position\", c.seen::text, c.next_xid"
+        "       c.lanes, c.\"position\", c.seen::text, c.next_xid, p.requests IS NOT NULL"
         " FROM outbox.lanes l CROSS JOIN LATERAL (SELECT * FROM outbox.progress p WHERE p.sink_id = l.sink_id AND p.epoch = l.epoch"
         "   AND p.lane = l.lane ORDER BY p.batch DESC LIMIT 1) p"
         " LEFT JOIN outbox.lane_changes c ON c.sink_id = l.sink_id WHERE l.sink_id = $1 AND l.lane = $2");
     pg::Rows rows = newest.read({Param::int4(lane.sink_id), Param::int4(lane.lane)});
     if (rows.size() == 0)
         return false;
-    Cell c[13];
+    Cell c[14];
     rows.get(0, c);
     lane.epoch = static_cast<std::int32_t>(c[0].number);
     lane.lanes = static_cast<std::int32_t>(c[1].number);
@@ -42,6 +67,9 @@ bool load_lane(Lane &lane, Progress &progress, std::optional<Cap> &cap)
     if (!c[7].null)
         progress.late_seen = snapshot_of(c[7].bytes);
     progress.published = c[8].number;
+    progress.requests.clear();
+    if (c[13].number != 0)
+        load_requests(progress, lane);
     cap.reset();
     if (!c[9].null)
         cap = Cap{static_cast<std::int32_t>(c[9].number), c[10].number, snapshot_of(c[11].bytes), static_cast<std::uint64_t>(c[12].number)};
@@ -70,13 +98,15 @@ void lock_records()
 void record(const Lane &lane, const Progress &p, std::int32_t events)
 {
     static pg::Statement insert(
-        "INSERT INTO outbox.progress (sink_id, epoch, lane, batch, \"position\", seen, next_xid, late_position, late_seen, events, published)"
-        " VALUES ($1, $2, $3, $4, $5, $6::pg_catalog.pg_snapshot, $7, $8, $9::pg_catalog.pg_snapshot, $10, $11)");
+        "INSERT INTO outbox.progress (sink_id, epoch, lane, batch, \"position\", seen, next_xid, late_position, late_seen, events, published, requests)"
+        " VALUES ($1, $2, $3, $4, $5, $6::pg_catalog.pg_snapshot, $7, $8, $9::pg_catalog.pg_snapshot, $10, $11, $12)");
     std::string seen = p.seen.text(), late = p.late_seen ? p.late_seen->text() : std::string();
+    std::vector<std::int64_t> requests = flat(p.requests);
     insert.run({Param::int4(lane.sink_id), Param::int4(lane.epoch), Param::int4(lane.lane), Param::int8(p.batch), Param::int8(p.position),
                 Param::text(seen), Param::xid8(p.next_xid),
                 p.late_seen ? Param::int8(p.late_position) : Param::none(Param::Type::int8),
-                p.late_seen ? Param::text(late) : Param::none(Param::Type::text), Param::int4(events), Param::int8(p.published)});
+                p.late_seen ? Param::text(late) : Param::none(Param::Type::text), Param::int4(events), Param::int8(p.published),
+                requests.empty() ? Param::none(Param::Type::int8_array) : Param::int8s(requests.data(), requests.size())});
 }
 
 void thin_progress(const Lane &lane)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/snapshot.hpp"
 
@@ -19,6 +20,9 @@ struct Progress {
     std::int64_t late_position = 0;
     std::optional<core::Snapshot> late_seen;
     std::int64_t published = 0;
+    // For a sink that takes several events in a request: what the next requests hold, by the ids of the events. Fixed before the first
+    // attempt, so that each comes again with the same events, whatever happens in between.
+    std::vector<std::vector<std::int64_t>> requests;
 };
 
 // Where a change of the number of lanes makes the old lanes stop and the new ones begin.

@@ -34,8 +34,12 @@ void Batch::keep(const core::Event &event)
 
 void Batch::follow(const Progress &recorded)
 {
-    before.published = recorded.published;  // it could not know how many would be parked
+    // It could not know how many would be parked, nor which requests would be fixed.
+    before.batch = recorded.batch;
+    after.batch = recorded.batch + 1;
+    before.published = recorded.published;
     after.published = recorded.published + static_cast<std::int64_t>(events.size());
+    before.requests = after.requests = recorded.requests;
 }
 
 Progress Batch::after_first(std::size_t n) const

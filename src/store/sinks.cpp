@@ -301,7 +301,7 @@ SinkConfig load_sink(std::int32_t sink_id)
     for (auto &option : options)
         take_option(config, option[0], option[1]);
     if (config.options.kind == core::Kind::http && config.error.empty()) {
-        config.error = core::check_http_server(config.options.http).message;
+        config.error = core::check_server(config.options).message;
         if (config.error.empty())
             config.error = core::check_http_mapping(config.options.http).message;
     }

@@ -79,7 +79,8 @@ const std::string &Publisher::reason(std::size_t index) const
 
 // ---- a batch --------------------------------------------------------------------------------------------------------------
 
-Publisher::Result Publisher::publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, const Caller &caller)
+Publisher::Result Publisher::publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, std::span<const Together> together,
+                                         const Caller &caller)
 {
     fates.resize(events.size(), Fate::open);
     reasons_.clear();
@@ -89,6 +90,11 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
     gone_ = false;
     last_ack_ = Clock::now();
     Work work{events, fates, caller, {}, {}, {}};
+    if (!together.empty())
+        work.together.resize(events.size());
+    for (const Together &which : together)
+        for (std::size_t i : which)
+            work.together[i] = &which;
     pg::HoldInterrupts hold;
     try {
         return attempt(work);
@@ -163,6 +169,8 @@ Publisher::Ended Publisher::send_open(Work &w)
     w.suspects.clear();
     w.closed.clear();
     w.acknowledged = 0;
+    w.postponed.clear();
+    w.sent.assign(w.together.size(), false);
     sink();  // making a producer may take a second, which is not the sink's
     last_ack_ = Clock::now();
     if (w.began == Clock::time_point{})
@@ -172,7 +180,7 @@ Publisher::Ended Publisher::send_open(Work &w)
             continue;
         if (fault("fatal_while_sending") && !w.told && i == w.events.size() / 2)
             sink().fail_for_test();
-        if (w.gate(*this, i))
+        if (w.postpone(*this, i) || (!w.together.empty() && send_together(w, i)) || w.gate(*this, i))
             continue;
         Ended ended = send_one(w, i);
         if (ended != Ended::all_reported)
@@ -193,6 +201,40 @@ bool Publisher::Work::gate(Publisher &p, std::size_t i)
     if (behind)
         fates[i] = Fate::gated;
     return behind;
+}
+
+// An earlier event of its key was handed back unsent: both in the next attempt.
+bool Publisher::Work::postpone(Publisher &p, std::size_t i) const
+{
+    return !postponed.empty() && postponed.blocked(p.destination(events[i]), events[i].aggregate_id);
+}
+
+// Whether event `i` went with others, or waits with them: if all of them may go, and the sink takes them so. If not, each goes by itself.
+bool Publisher::send_together(Work &w, std::size_t i)
+{
+    if (w.together[i] == nullptr || w.sent[i])
+        return w.together[i] != nullptr;
+    const Together &which = *w.together[i];
+    bool whole = true;
+    std::vector<const core::Event *> events;
+    if (std::any_of(which.begin(), which.end(), [&](std::size_t k) { return w.postpone(*this, k); })) {
+        for (std::size_t k : which)
+            w.postponed.block(destination(w.events[k]), w.events[k].aggregate_id);
+        return true;
+    }
+    for (std::size_t k : which) {
+        whole = w.fates[k] == Fate::open && !w.gate(*this, k) && whole;
+        events.push_back(&w.events[k]);
+    }
+    sink::Refusal why;
+    std::vector<std::uint32_t> tags(which.begin(), which.end());
+    whole = whole && sink().send_together(events, tags, why) == Accept::queued;
+    for (std::size_t k : which) {
+        w.sent[k] = whole;
+        if (!whole)
+            w.together[k] = nullptr;
+    }
+    return whole;
 }
 
 // all_reported: it was queued, or set aside.
@@ -254,8 +296,8 @@ void Publisher::take_reports(Work &w)
                 w.fates[r.tag] = Fate::delivered;
                 w.acknowledged++;
                 break;
-            case Verdict::unsent:
-            case Verdict::unknown: break;  // not a verdict on the event: it stays open
+            case Verdict::unsent: w.postponed.block(destination(w.events[r.tag]), w.events[r.tag].aggregate_id); break;
+            case Verdict::unknown: break;  // nor is this a verdict on the event: it stays open
             case Verdict::fatal: saw_fatal_ = true; error_ = sink().describe(r.code); break;
             case Verdict::gone: gone_ = true; [[fallthrough]];
             case Verdict::outage:

@@ -37,6 +37,9 @@ enum class Fate : std::uint8_t {
     gated,      // not sent: behind a dead, deferred or parked event of its key
 };
 
+// Which events of a batch, by their indexes in ascending order, go out as one request. Those in none go by themselves.
+using Together = std::vector<std::size_t>;
+
 class Publisher {
 public:
     // Asked each second in which nothing is acknowledged, with what the sink says is wrong (empty: nothing). False: what is still
@@ -53,14 +56,15 @@ public:
     };
 
     // Sends the events whose fate is open, in order, and waits. `gated(event)` is asked before an event is sent; a dead
-    // event's key is gated from then on if the sink holds dead keys. `meanwhile()` is called once all are on their way. When it
-    // returns nothing is in flight.
+    // event's key is gated from then on if the sink holds dead keys. `meanwhile()` is called once all are on their way. Where one of
+    // those that belong together is gated, the others go by themselves. When it returns nothing is in flight.
     template <class Gated, class Meanwhile>
-    Result publish(std::span<const core::Event> events, std::vector<Fate> &fates, Gated &&gated, Meanwhile &&meanwhile)
+    Result publish(std::span<const core::Event> events, std::vector<Fate> &fates, Gated &&gated, Meanwhile &&meanwhile,
+                   std::span<const Together> together = {})
     {
         using G = std::remove_reference_t<Gated>;
         using M = std::remove_reference_t<Meanwhile>;
-        return publish_all(events, fates, Caller{[](void *g, const core::Event &e) { return (*static_cast<G *>(g))(e); }, &gated,
+        return publish_all(events, fates, together, Caller{[](void *g, const core::Event &e) { return (*static_cast<G *>(g))(e); }, &gated,
                                                  [](void *m) { (*static_cast<M *>(m))(); }, &meanwhile});
     }
     template <class Gated>
@@ -72,11 +76,13 @@ public:
     // Makes the producer, if there is none: that may wait for a second, so not in a transaction.
     void make_ready() { sink(); }
 
-    // The probe of a sink that is down: one event that stays in the producer with no time limit of ours.
-    void probe(const core::Event &event);
-    // suspect: it is the event's fault, publish() must judge it. refused: likewise, and it is judged: reason(0)
-    enum class Probe { waiting, delivered, failed, suspect, refused };
+    // The probe of a sink that is down: one request, which stays in the producer with no time limit of ours.
+    void probe(std::span<const core::Event> events, const Together &which);
+    // taken: the sink is there: each is delivered, refused (see reason()), or open, since it is behind a refused one of its key.
+    // suspect: the sink may be there, publish() must judge them. What was delivered of several is in probe_fates() whatever the result is.
+    enum class Probe { waiting, taken, failed, suspect };
     Probe probe_result();
+    const std::vector<Fate> &probe_fates() const { return probe_fates_; }  // by the index of the event
     bool probing() const { return probing_; }
     Probe end_probe(std::chrono::milliseconds grace);  // for good: waits for its report if it has left, at most so long
 
@@ -111,7 +117,7 @@ private:
     enum class Ended { all_reported, stopped, outage, new_producer, refused, stalled, cut_short };
 
     sink::Sink &sink();  // makes one, at most one a second
-    Result publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, const Caller &caller);
+    Result publish_all(std::span<const core::Event> events, std::vector<Fate> &fates, std::span<const Together> together, const Caller &caller);
     // One batch at work: what publish() was given, and what it finds out.
     struct Work {
         std::span<const core::Event> events;
@@ -129,11 +135,16 @@ private:
         bool all_sent = false;                // once
         bool cut_short = false;               // it took long: what had not left was taken back
         bool gate(Publisher &p, std::size_t i);
+        core::KeyGate postponed{};            // keys of events that were handed back unsent in this attempt
+        bool postpone(Publisher &p, std::size_t i) const;
+        std::vector<const Together *> together{};  // by the index of the event, if there are any
+        std::vector<bool> sent{};                  // of these, by the attempt that is under way
     };
 
     Result attempt(Work &work);
     void tell() const;
     Ended send_open(Work &w);
+    bool send_together(Work &w, std::size_t i);
     Ended send_one(Work &w, std::size_t i);
     Ended await(Work &w, std::size_t leave);
     Ended end_of(Work &w, Ended ended);
@@ -158,6 +169,10 @@ private:
     Clock::time_point made_at_{}, last_ack_{}, asked_at_{}, not_before_{};
     std::optional<Clock::time_point> stop_by_;
     std::string probe_to_;
+    std::vector<Fate> probe_fates_;
+    std::size_t probe_out_ = 0;  // reports to come
+    bool probe_taken_ = false;   // some of it
+    std::optional<sink::Report> probe_failure_;
     Clock::time_point probed_at_{};
     std::vector<sink::Report> reports_;
     std::unordered_map<std::size_t, std::string> reasons_;

@@ -1,4 +1,4 @@
-// The probe of a sink that is down: one event that stays in the producer with no time limit.
+// The probe of a sink that is down: one request that stays in the producer with no time limit.
 #include "pg/wait.hpp"
 #include "worker/publisher.hpp"
 
@@ -8,14 +8,23 @@ using core::Verdict;
 using sink::Accept;
 using std::chrono::milliseconds;
 
-void Publisher::probe(const core::Event &event)
+void Publisher::probe(std::span<const core::Event> events, const Together &which)
 {
     sink::Refusal why;
     reasons_.clear();
     gone_ = false;
-    Accept accepted = sink().send(event, 0, why);
+    probe_fates_.assign(events.size(), Fate::open);
+    std::vector<const core::Event *> several;
+    std::vector<std::uint32_t> tags(which.begin(), which.end());
+    for (std::size_t i : which)
+        several.push_back(&events[i]);
+    const core::Event &first = *several.front();
+    probe_out_ = which.size();
+    probe_failure_.reset();
+    probe_taken_ = false;
+    Accept accepted = probe_out_ > 1 ? sink().send_together(several, tags, why) : sink().send(first, tags[0], why);
     probing_ = accepted == Accept::queued;
-    probe_to_ = destination(event);
+    probe_to_ = destination(first);
     probed_at_ = Clock::now();
     probe_refused_ = accepted == Accept::unsure ||
                      (accepted == Accept::refused && (why.verdict == Verdict::poison || why.verdict == Verdict::retry));
@@ -46,19 +55,29 @@ Publisher::Probe Publisher::probe_result()
         close(kCloseLimit);
         return Probe::suspect;
     }
-    probing_ = false;
-    if (n > 0 && reports_[0].verdict == Verdict::delivered)
-        return Probe::delivered;
-    if (n > 0 && reports_[0].verdict == Verdict::refused) {
-        reasons_.emplace(0, reports_[0].words);
-        return Probe::refused;
+    for (std::size_t k = 0; k < n; k++) {
+        const sink::Report &r = reports_[k];
+        if (r.verdict == Verdict::refused)
+            reasons_.emplace(r.tag, r.words);
+        if (r.verdict == Verdict::delivered || r.verdict == Verdict::refused) {
+            probe_fates_[r.tag] = r.verdict == Verdict::delivered ? Fate::delivered : Fate::refused;
+            probe_taken_ = true;
+        } else if (r.verdict != Verdict::unsent && !probe_failure_) {
+            probe_failure_ = r;
+        }
     }
-    gone_ = n > 0 && reports_[0].verdict == Verdict::gone;
-    bool events_fault = n > 0 && (reports_[0].verdict == Verdict::poison || reports_[0].verdict == Verdict::retry);
-    if (n > 0)
-        error_ = reports_[0].words.empty() ? sink().describe(reports_[0].code) : reports_[0].words;
+    probe_out_ -= n;
+    if (probe_out_ > 0 && !sink().fatal())
+        return Probe::waiting;
+    probing_ = false;
+    if (!probe_failure_ && probe_out_ == 0 && probe_taken_)
+        return Probe::taken;  // what was not sent is behind a refused one of its key
+    Verdict verdict = probe_failure_ ? probe_failure_->verdict : Verdict::fatal;
+    gone_ = verdict == Verdict::gone;
+    if (probe_failure_)
+        error_ = probe_failure_->words.empty() ? sink().describe(probe_failure_->code) : probe_failure_->words;
     close(kCloseLimit);
-    return events_fault ? Probe::suspect : Probe::failed;
+    return verdict == Verdict::poison || verdict == Verdict::retry ? Probe::suspect : Probe::failed;
 }
 
 Publisher::Probe Publisher::end_probe(milliseconds grace)

@@ -122,13 +122,21 @@ Relay::Next Relay::publish_pass()
         return Next::wait;
     }
     store::lock_records();
+    if (arrange(batch, true) == Arranged::fixed) {
+        transaction.commit();  // and then they may be sent
+        std::swap(batch_, next_);
+        next_read_ = true;
+        return Next::again;
+    }
     // From the first produce to the record a termination waits: what is acknowledged in time is recorded.
     pg::HoldInterrupts hold;
     if (!fault("not_durable"))
         make_durable(batch);
     fates_.assign(batch.events.size(), Fate::open);
     Publisher::Result result = publisher_->publish(
-        batch.events, fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); }, [this] { read_ahead(); });
+        std::span(batch.events).first(sendable_), fates_, [this](const core::Event &e) { return parking_.gated(publisher_->destination(e), e); },
+        [this] { read_ahead(); }, together_);
+    fates_.resize(batch.events.size(), Fate::open);
     count_delivered(batch);
     while (fault("after_acknowledgement") && !pg::termination_requested())
         hold_for_test();
@@ -167,7 +175,7 @@ void Relay::read()
 // memory may be: two of them would be, and reading is the least part of sending large events.
 void Relay::read_ahead()
 {
-    if (!batch_->more || batch_->events.size() < limits().events)
+    if (!batch_->more || batch_->events.size() < limits().events || sendable_ < batch_->events.size())
         return;
     try {
         pg::Subtransaction part;
@@ -204,10 +212,8 @@ void Relay::finish_batch(const store::Batch &batch, Publisher::Result result)
         store::Progress progress = batch.after_first(done);
         delivered += std::exchange(uncounted_, 0);
         progress.published = batch.before.published + delivered;
-        store::record(lane_, progress, static_cast<std::int32_t>(delivered));
-        recorded(progress, delivered);
-        if (progress_.batch % kThinEvery == 0)
-            store::thin_progress(lane_);
+        keep_requests(batch, done, progress);
+        record(progress, delivered);
         if (result == Publisher::Result::complete)
             clear_error();
     }
@@ -254,6 +260,8 @@ void Relay::skip_ahead(const store::Batch &batch)
             return;
         }
         store::Progress after = batch.after;
+        if (!batch.more)
+            after.requests.clear();  // none of their events is pending any more
         std::int64_t delivered = std::exchange(uncounted_, 0);
         after.published += delivered;
         store::record(lane_, after, 0);
@@ -277,6 +285,14 @@ void Relay::clear_error()
     error_.clear();
     error_inherited_ = false;
     shared::set_error(nullptr);
+}
+
+void Relay::record(const store::Progress &progress, std::int64_t delivered)
+{
+    store::record(lane_, progress, static_cast<std::int32_t>(delivered));
+    recorded(progress, delivered);
+    if (progress_.batch % kThinEvery == 0)
+        store::thin_progress(lane_);
 }
 
 void Relay::recorded(const store::Progress &progress, std::int64_t delivered)

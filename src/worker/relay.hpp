@@ -40,7 +40,7 @@ private:
     Next probe_pass();
     Next park_first(const store::Batch &batch, pg::Transaction &transaction);
     void record_probe();
-    void park_probe();
+    void take_probe_fates();
     void disable();
     void up_again();
     void show_outage_of_parked();
@@ -49,8 +49,12 @@ private:
     store::Limits limits() const { return {static_cast<std::size_t>(config_.options.batch_size)}; }
     void read();
     void read_ahead();
+    enum class Arranged { done, fixed };
+    Arranged arrange(const store::Batch &batch, bool fix_new);
+    void keep_requests(const store::Batch &batch, std::size_t done, store::Progress &progress) const;
     void make_durable(const store::Batch &batch);
     void skip_ahead(const store::Batch &batch);
+    void record(const store::Progress &progress, std::int64_t delivered);
     void recorded(const store::Progress &progress, std::int64_t delivered);
     std::size_t done_in_order(const store::Batch &batch);
     void remember_ahead(const store::Batch &batch, std::size_t done);
@@ -83,9 +87,9 @@ private:
     std::vector<Fate> fates_;
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
     std::int64_t uncounted_ = 0;              // of these, not in the lane's `published` yet
-    std::optional<store::Progress> probe_then_;  // the lane's progress once the probe is delivered
-    core::Event probe_;                          // but for its bytes
-    bool probe_late_ = false;
+    Together probe_;                          // of batch_, what the probe sends
+    std::vector<Together> together_;          // of batch_, what belongs in one request
+    std::size_t sendable_ = 0;                // so many of batch_ may be sent in this pass
     std::int64_t recorded_position_ = 0;
     std::uint64_t recorded_xmin_ = 0;
     Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, claims_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{}, save_counts_at_{};

@@ -63,8 +63,8 @@ void Relay::disable()
     shared::sinks_changed(pg::my_database());
 }
 
-// No transaction is held: the first pending event stays in the producer with no time limit of ours and is recorded when its report
-// comes.
+// No transaction is held: the first pending event, with those that belong in one request with it, stays in the producer with no time
+// limit of ours and is recorded when its report comes.
 Relay::Next Relay::probe_pass()
 {
     enter(State::backing_off);
@@ -74,7 +74,7 @@ Relay::Next Relay::probe_pass()
         if (!extension_usable())
             return Next::wait;
         store::Batch &batch = *batch_;
-        log_.read(batch, progress_, cap_, store::Limits{1}, ahead_);
+        log_.read(batch, progress_, cap_, progress_.requests.empty() ? store::Limits{1} : limits(), ahead_);
         if (batch.events.empty()) {
             skip_ahead(batch);
             transaction.commit();
@@ -86,10 +86,9 @@ Relay::Next Relay::probe_pass()
         if (parking_.gated(publisher_->destination(batch.events[0]), batch.events[0]))
             return park_first(batch, transaction);
         make_durable(batch);
-        probe_then_ = batch.after_first(1);
-        probe_ = batch.events[0];
-        probe_late_ = batch.late > 0;
-        publisher_->probe(batch.events[0]);
+        arrange(batch, false);
+        probe_ = !together_.empty() && together_[0].front() == 0 ? together_[0] : Together{0};
+        publisher_->probe(batch.events, probe_);
         transaction.commit();
     }
     switch (publisher_->probe_result()) {
@@ -100,11 +99,12 @@ Relay::Next Relay::probe_pass()
         }
         return Next::wait;
     case Publisher::Probe::failed:
+        take_probe_fates();
+        remember_ahead(*batch_, 0);
         outage(*publisher_);
         return gone_.empty() ? Next::wait : Next::again;
     case Publisher::Probe::suspect: break;
-    case Publisher::Probe::refused: park_probe(); break;
-    case Publisher::Probe::delivered: record_probe();
+    case Publisher::Probe::taken: record_probe();
     }
     up_again();
     return Next::again;
@@ -117,7 +117,8 @@ Relay::Next Relay::park_first(const store::Batch &batch, pg::Transaction &transa
         loaded_ = false;
         return Next::wait;
     }
-    fates_.assign(1, Fate::gated);
+    fates_.assign(batch.events.size(), Fate::open);
+    fates_[0] = Fate::gated;
     finish_batch(batch, Publisher::Result::outage);
     transaction.commit();
     return Next::again;
@@ -155,46 +156,32 @@ void Relay::settle_probe(milliseconds grace)
     if (publisher_ == nullptr || !publisher_->probing())
         return;
     pg::HoldInterrupts hold;
-    switch (publisher_->end_probe(grace)) {
-    case Publisher::Probe::delivered: record_probe(); break;
-    case Publisher::Probe::refused: park_probe(); break;
-    default: break;
-    }
-}
-
-// The sink is there, and the probe was refused for its own fault: that was an attempt.
-void Relay::park_probe()
-{
-    pg::HoldInterrupts hold;
-    pg::Transaction transaction;
-    if (!extension_usable())
+    if (publisher_->end_probe(grace) == Publisher::Probe::taken) {
+        record_probe();
         return;
-    if (store::claim(lane_, progress_, cap_.has_value())) {
-        fates_.assign(1, Fate::refused);
-        finish_batch(*batch_, Publisher::Result::outage);
-    } else {
-        loaded_ = false;
     }
-    transaction.commit();
+    take_probe_fates();
+    remember_ahead(*batch_, 0);
 }
 
+void Relay::take_probe_fates()
+{
+    fates_ = publisher_->probe_fates();
+    count_delivered(*batch_);
+}
+
+// The sink is there. What it refused for its own fault was attempted, too, and is parked.
 void Relay::record_probe()
 {
     pg::HoldInterrupts hold;
-    counts_.delivered(probe_, unix_now_us());
-    counts_.batch.add(1);
-    counts_.count(counts_.late, probe_late_);
+    take_probe_fates();
     pg::Transaction transaction;
     if (!extension_usable())
         return;
-    if (store::claim(lane_, progress_, cap_.has_value())) {
-        std::int64_t before = std::exchange(uncounted_, 0);
-        probe_then_->published += before;
-        store::record(lane_, *probe_then_, 1);
-        recorded(*probe_then_, before + 1);
-    } else {
+    if (store::claim(lane_, progress_, cap_.has_value()))
+        finish_batch(*batch_, Publisher::Result::outage);
+    else
         loaded_ = false;
-    }
     transaction.commit();
 }
 

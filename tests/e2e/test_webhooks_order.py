@@ -42,9 +42,10 @@ class Writers:
         self.threads.join()
 
 
-def test_order_holds_across_retries_and_restarts(db, hooks, rng, seed):
+@pytest.mark.parametrize("batch", [{}, {"batch": 7, "batch_size": 3000}], ids=["alone", "together"])
+def test_order_holds_across_retries_and_restarts(db, hooks, rng, seed, batch):
     """Endpoint's faults, events' faults that heal at the third attempt, relays that are terminated, and kill -9."""
-    make_webhook_sink(db, hooks, concurrency=CONCURRENCY, lanes=2, request_timeout="1s")
+    make_webhook_sink(db, hooks, concurrency=CONCURRENCY, lanes=2, request_timeout="1s", **batch)
     hooks.answer(422, type="bad")
     hooks.answer(204, type="bad", first=3)
     writers, killer = Writers(db, seed), Killer(db, rng)

@@ -8,7 +8,7 @@ from harness import env
 from harness.wait import eventually
 
 PAGE = env.REPO / "docs/webhooks.md"
-OPTIONS = ("url", "format", "concurrency", "batch_size", "connect_timeout", "request_timeout", "stall_timeout", "attempts", "rate_limit", "retry_after_limit", "allow_http",
+OPTIONS = ("url", "format", "concurrency", "batch_size", "batch", "connect_timeout", "request_timeout", "stall_timeout", "attempts", "rate_limit", "retry_after_limit", "allow_http",
            "allow_private", "idempotency_key", "headers", "ca_certificate", "secret", "bearer_token", "username", "password", "client_certificate", "client_key")
 
 

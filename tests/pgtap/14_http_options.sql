@@ -30,11 +30,11 @@ SELECT is(pg_temp.server($$url 'https://example.com/hooks', $$ || o), 'taken', '
 FROM unnest(ARRAY[$$events 'payment/*'$$, $$lanes '4'$$, $$start 'latest'$$, $$batch_size '10'$$, $$stall_timeout '1s'$$, $$delivery_timeout '1min'$$,
                   $$on_poison 'skip'$$, $$source '/x'$$, $$format 'cloudevents'$$, $$concurrency '256'$$, $$connect_timeout '1s'$$, $$request_timeout '30s'$$,
                   $$attempts '3'$$, $$rate_limit '100'$$, $$retry_after_limit '1min'$$, $$allow_http 'true'$$, $$allow_private 'true'$$,
-                  $$idempotency_key 'true'$$, $$headers '{"X-Source": "payments"}'$$]) o;
+                  $$batch '1000'$$, $$idempotency_key 'true'$$, $$headers '{"X-Source": "payments"}'$$]) o;
 SELECT matches(pg_temp.server(o), '^HV024 .*"url"', 'the url must be there and good: ' || o)
 FROM unnest(ARRAY[$$concurrency '1'$$, $$url 'example.com'$$, $$url 'http://example.com'$$, $$url 'https://user:x@example.com/'$$, $$url 'ftp://example.com/'$$]) o;
 SELECT matches(pg_temp.server($$url 'https://example.com/', $$ || o), '^HV024 .*' || n, 'a bad value is refused: ' || o)
-FROM (VALUES ($$concurrency '0'$$, 'concurrency'), ($$attempts '0'$$, 'attempts'), ($$format 'envelope'$$, 'format'), ($$request_timeout '15'$$, 'request_timeout'),
+FROM (VALUES ($$concurrency '0'$$, 'concurrency'), ($$batch '1001'$$, 'batch'), ($$batch '2', format 'cloudevents'$$, 'batch.*needs the format webhook'), ($$attempts '0'$$, 'attempts'), ($$format 'envelope'$$, 'format'), ($$request_timeout '15'$$, 'request_timeout'),
              ($$headers '{"Authorization": "x"}'$$, 'headers'), ($$headers '[]'$$, 'headers'), ($$ca_certificate '/etc/passwd'$$, 'ca_certificate')) v(o, n);
 SELECT matches(pg_temp.server($$url 'https://example.com/', $$ || o), '^HV00D .* \| Options of a server are format, .*url', 'an unknown option is refused: ' || o)
 FROM unnest(ARRAY[$$topic 't'$$, $$timestamp 'sent'$$, $$bootstrap_servers 'x'$$, $$urls 'x'$$, $$proxy 'http://example.com'$$]) o;

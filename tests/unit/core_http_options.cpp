@@ -45,6 +45,7 @@ TEST(HttpOptions, OddUrlsAreRefused) {
 
 TEST(HttpOptions, ValuesInTheirBounds) {
     EXPECT_EQ(set("concurrency", "256").concurrency, 256);
+    EXPECT_EQ(set("batch", "1000").batch, 1000);
     EXPECT_EQ(set("connect_timeout", "100ms").connect_timeout_ms, 100);
     EXPECT_EQ(set("request_timeout", "1min").request_timeout_ms, 60'000);
     EXPECT_EQ(set("attempts", "1").attempts, 1);

@@ -163,6 +163,110 @@ TEST(HttpSender, AKeysEventsLeaveOneAfterTheOther) {
     EXPECT_EQ(most, 1);
 }
 
+// The events of one request, which take the tags from `first` on.
+void send_together(sink::Sink& s, std::uint32_t first, const std::vector<std::pair<const char*, const char*>>& keys_and_payloads) {
+    std::vector<core::Event> events;
+    std::vector<const core::Event*> pointers;
+    std::vector<std::uint32_t> tags;
+    for (const auto& [key, payload] : keys_and_payloads) {
+        events.push_back(event(key, payload));
+        tags.push_back(first++);
+    }
+    for (const core::Event& e : events) pointers.push_back(&e);
+    sink::Refusal why;
+    EXPECT_EQ(s.send_together(pointers, tags, why), sink::Accept::queued) << why.reason;
+}
+
+core::SinkOptions batch_for(const std::string& url, std::string name) {
+    core::SinkOptions options = options_for(url, std::move(name));
+    options.format = core::Format::webhook;
+    options.http.batch = 10;
+    return options;
+}
+
+// The payloads of a body, one digit or letter each.
+std::string payloads_of(const std::string& body) {
+    std::string payloads;
+    for (std::size_t at = 0; (at = body.find("\"data\":", at)) != std::string::npos; at += 7) payloads += body[at + 7];
+    return payloads;
+}
+
+TEST(HttpSender, ARequestOfSeveralWaitsForEachOfItsKeysAndEachWaitsForIt) {
+    Server server([&](const std::string&) {
+        std::this_thread::sleep_for(5ms);
+        return 204;
+    });
+    const auto s = sink::make_http(batch_for(server.url(), "together"));
+    send_together(*s, 0, {{"k", "1"}, {"l", "2"}, {"k", "3"}});
+    send(*s, 3, "k", "4");
+    send(*s, 4, "m", "5");
+    send_together(*s, 5, {{"m", "6"}, {"l", "7"}});
+    send(*s, 7, "l", "8");
+    for (auto& [tag, report] : all_reports(*s, 8)) EXPECT_EQ(report.verdict, Verdict::delivered) << report.words;
+    std::map<std::string, std::size_t> at;
+    for (const std::string& body : server.bodies()) at.emplace(payloads_of(body), at.size());
+    ASSERT_EQ(at.size(), 5u);
+    EXPECT_LT(at.at("123"), at.at("4"));
+    EXPECT_LT(at.at("123"), at.at("67"));
+    EXPECT_LT(at.at("5"), at.at("67"));
+    EXPECT_LT(at.at("67"), at.at("8"));
+}
+
+TEST(HttpSender, ARefusedRequestOfSeveralIsTakenApartInItsPlace) {
+    Server server([](const std::string& body) { return payloads_of(body).find('9') != std::string::npos ? 422 : 200; });
+    const auto s = sink::make_http(batch_for(server.url(), "apart"));
+    send_together(*s, 0, {{"k", "1"}, {"l", "9"}, {"l", "3"}, {"k", "4"}, {"m", "5"}});
+    send(*s, 5, "k", "6");
+    send(*s, 6, "l", "7");
+    auto reports = all_reports(*s, 7);
+    for (const std::uint32_t tag : {0u, 3u, 4u, 5u}) EXPECT_EQ(reports[tag].verdict, Verdict::delivered) << tag;
+    EXPECT_EQ(reports[1].verdict, Verdict::refused);
+    for (const std::uint32_t tag : {2u, 6u}) EXPECT_EQ(reports[tag].verdict, Verdict::unsent) << tag;
+    std::string of_k;
+    for (const std::string& body : server.bodies()) {
+        const std::string payloads = payloads_of(body);
+        EXPECT_EQ(payloads.find_first_of("37"), payloads.size() > 1 ? 2u : std::string::npos) << payloads;
+        if (payloads.size() == 1 && std::string("146").find(payloads) != std::string::npos) of_k += payloads;
+    }
+    EXPECT_EQ(of_k, "146");
+}
+
+TEST(HttpSender, WhatIsBehindAnyOfTheKeysOfAFailedEventIsHandedBack) {
+    Server server([](const std::string&) {
+        std::this_thread::sleep_for(20ms);
+        return 422;
+    });
+    const auto s = sink::make_http(batch_for(server.url(), "behind"));
+    send(*s, 0, "k", "1");
+    send_together(*s, 1, {{"k", "2"}, {"l", "3"}});
+    send(*s, 3, "l", "4");
+    send_together(*s, 4, {{"l", "5"}, {"m", "6"}});
+    auto reports = all_reports(*s, 6);
+    EXPECT_EQ(reports[0].verdict, Verdict::refused);
+    for (std::uint32_t tag = 1; tag < 6; tag++) EXPECT_EQ(reports[tag].verdict, Verdict::unsent) << tag;
+    EXPECT_EQ(server.bodies().size(), 1u);
+}
+
+TEST(HttpSender, RequestsOfSeveralAreTakenBackWithOneReportForEachEvent) {
+    std::atomic<bool> asked{false}, go{false};
+    Server server([&](const std::string&) {
+        asked = true;
+        while (!go) std::this_thread::sleep_for(1ms);
+        return 422;
+    });
+    core::SinkOptions options = batch_for(server.url(), "taken back");
+    options.http.concurrency = 1;
+    const auto s = sink::make_http(options);
+    send_together(*s, 0, {{"k", "1"}, {"l", "2"}});
+    send_together(*s, 2, {{"k", "3"}, {"m", "4"}});
+    send_together(*s, 4, {{"n", "5"}, {"m", "6"}});
+    while (!asked) s->flush();
+    s->recall();
+    go = true;
+    for (auto& [tag, report] : all_reports(*s, 6)) EXPECT_EQ(report.verdict, Verdict::unsent) << tag << ", and refused is not taken";
+    EXPECT_EQ(server.bodies().size(), 1u);
+}
+
 TEST(HttpSender, WhatIsBehindARefusedEventOfItsKeyIsHandedBackUnsent) {
     Server server([](const std::string& body) { return body == "bad" ? 422 : 200; });
     const auto s = sink::make_http(options_for(server.url(), "refused"));

@@ -4,6 +4,7 @@
 
 #include "core/base64.hpp"
 #include "core/http_options.hpp"
+#include "core/uuid.hpp"
 #include "sink/http/endpoint.hpp"
 
 using namespace outbox;
@@ -66,6 +67,21 @@ TEST(Endpoint, TheRateIsKeptWhateverTheDemand) {
     int after = 0;
     while (endpoint.take_turn(start + 60s)) after++;
     EXPECT_LE(after, 11);
+}
+
+TEST(IdTogether, IsThatOfTheEventsInTheirOrder) {
+    core::Event one, two;
+    one.event_id.fill(1);
+    two.event_id.fill(2);
+    const core::Event *both[] = {&one, &two}, *turned[] = {&two, &one}, *fewer[] = {&one};
+    const std::string id = sink::http::id_together(both);
+    EXPECT_EQ(id, sink::http::id_together(both));
+    EXPECT_NE(id, sink::http::id_together(turned));
+    EXPECT_NE(id, sink::http::id_together(fewer));
+    core::EventId parsed;
+    ASSERT_TRUE(core::parse_uuid(id, parsed)) << id;
+    EXPECT_EQ(parsed[6] >> 4, 8) << "version 8";
+    EXPECT_EQ(parsed[8] >> 6, 2);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::vector<Check> test_http(const core::SinkOptions& given, std::chrono::millis
     using http::Clock;
     core::SinkOptions options = given;
     options.http.request_timeout_ms = std::min(options.http.request_timeout_ms, static_cast<int>(limit.count()));
-    if (const core::OptionError error = core::check_http_server(options.http); !error.message.empty()) throw std::runtime_error(error.message);
+    if (const core::OptionError error = core::check_server(options); !error.message.empty()) throw std::runtime_error(error.message);
     if (const core::OptionError error = core::check_http_mapping(options.http); !error.message.empty()) throw std::runtime_error(error.message);
 
     http::Handle handle(options);

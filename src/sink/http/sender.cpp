@@ -1,11 +1,13 @@
-// The HTTP sink: a request per event, `concurrency` of them at once, and of a key one after the other. An answer speaks of its own
-// event alone, so nothing has to be found out afterwards; what waits behind a failed event of its key is handed back unsent.
+// The HTTP sink: a request per event or for several, `concurrency` of them at once, and of a key one after the other. An answer speaks of
+// its own request alone, so nothing has to be found out afterwards; what waits behind a failed event of its key is handed back unsent.
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/http_message.hpp"
@@ -13,6 +15,7 @@
 #include "sink/http/client.hpp"
 #include "sink/http/endpoint.hpp"
 #include "sink/http/request.hpp"
+#include "sink/http/signature.hpp"
 #include "sink/sink.hpp"
 
 namespace outbox::sink {
@@ -31,6 +34,7 @@ public:
     ~Sender() override { purge(); }
 
     Accept send(const core::Event& event, std::uint32_t tag, Refusal& why) override;
+    Accept send_together(std::span<const core::Event* const> events, std::span<const std::uint32_t> tags, Refusal& why) override;
     std::string_view destination(const core::Event&) override { return options_.http.host; }
     void flush() override { work(); }
     int fd() const override { return client_.fd(); }
@@ -54,21 +58,29 @@ public:
     }
 
 private:
+    struct Request;
+    using RequestPtr = std::shared_ptr<Request>;
     struct Request {
-        std::uint32_t tag;
-        bool keyed;
-        std::string key;
+        std::vector<std::uint32_t> tags;  // of its events
+        std::vector<std::string> keys;    // each once
+        std::vector<RequestPtr> apart;    // of several events: each of them by itself, in their order
         core::HttpMessage message;
         std::unique_ptr<Handle> handle;  // while in flight
+        std::size_t behind = 0;          // keys in whose queue it is not the first
+        bool given_up = false;
     };
-    using RequestPtr = std::unique_ptr<Request>;
 
+    RequestPtr request_of(const core::Event& event, std::uint32_t tag);
+    bool refuse_recalled(Refusal& why) const;
+    void enqueue(RequestPtr request);
     void work();
     void start();
     void ended(Request& request, int code);
     void judge(const Request& request, const Handle::Answer& answer);
-    void report(const Request& request, Verdict verdict, std::int32_t code = 0, std::string words = {});
-    void release_key(const std::string& key);
+    void take_apart(const Request& request);
+    void report(const Request& request, Verdict verdict, std::int32_t code = 0, const std::string& words = {});
+    void give_up(Request& request);
+    void release_keys(const Request& request);
     void fail_key(const std::string& key);
 
     const core::SinkOptions options_;
@@ -78,7 +90,7 @@ private:
     std::vector<std::unique_ptr<Handle>> idle_;
     std::deque<RequestPtr> ready_;
     std::unordered_map<void*, RequestPtr> flying_;  // by libcurl's handle
-    // A key that has a request ready or in flight, and what waits behind that.
+    // Of a key, in order: what is ready or in flight, and what waits behind that. A request of several keys waits until it is the first of all.
     std::unordered_map<std::string, std::deque<RequestPtr>> keys_;
     std::unordered_set<std::string> failed_;  // keys with a failed event, until the caller knows of it
     std::deque<Report> reports_;
@@ -89,39 +101,71 @@ private:
 
 Sender::Sender(const core::SinkOptions& options)
     : options_(options), endpoint_(Endpoint::of(options)), encoder_(options_), client_(options.http.concurrency) {
-    if (const core::OptionError error = core::check_http_server(options.http); !error.message.empty()) throw std::runtime_error(error.message);
+    if (const core::OptionError error = core::check_server(options); !error.message.empty()) throw std::runtime_error(error.message);
     if (const core::OptionError error = core::check_http_mapping(options.http); !error.message.empty()) throw std::runtime_error(error.message);
     idle_.push_back(std::make_unique<Handle>(options_));  // says at once what libcurl does not take
 }
 
+bool Sender::refuse_recalled(Refusal& why) const {
+    if (recalled_) why = {Verdict::outage, kNoAnswer, last_error_.empty() ? "the sink is being replaced" : last_error_};
+    return recalled_;
+}
+
+// Null: its headers cannot be read.
+Sender::RequestPtr Sender::request_of(const core::Event& event, std::uint32_t tag) {
+    auto request = std::make_shared<Request>();
+    if (!encoder_.encode(event, request->message)) return nullptr;
+    request->tags = {tag};
+    if (!core::is_null(event.aggregate_id)) request->keys.emplace_back(event.aggregate_id);
+    return request;
+}
+
 Accept Sender::send(const core::Event& event, std::uint32_t tag, Refusal& why) {
-    if (recalled_) {
-        why = {Verdict::outage, kNoAnswer, last_error_.empty() ? "the sink is being replaced" : last_error_};
-        return Accept::refused;
-    }
-    auto request = std::make_unique<Request>();
-    if (!encoder_.encode(event, request->message)) {
+    if (refuse_recalled(why)) return Accept::refused;
+    RequestPtr request = request_of(event, tag);
+    if (request == nullptr) {
         why = {Verdict::poison, 0, "the headers are not a flat object of strings"};
         return Accept::refused;
     }
-    request->tag = tag;
-    request->keyed = !core::is_null(event.aggregate_id);
     outstanding_++;
-    if (request->keyed) {
-        request->key = event.aggregate_id;
-        if (failed_.contains(request->key)) {
-            report(*request, Verdict::unsent);
-            return Accept::queued;
-        }
-        const auto [known, first] = keys_.try_emplace(request->key);
-        if (!first) {
-            known->second.push_back(std::move(request));
-            return Accept::queued;
-        }
-    }
-    ready_.push_back(std::move(request));
+    enqueue(std::move(request));
     start();
     return Accept::queued;
+}
+
+Accept Sender::send_together(std::span<const core::Event* const> events, std::span<const std::uint32_t> tags, Refusal& why) {
+    if (refuse_recalled(why)) return Accept::refused;
+    auto request = std::make_shared<Request>();
+    request->tags.assign(tags.begin(), tags.end());
+    for (std::size_t i = 0; i < events.size(); i++) {
+        RequestPtr alone = request_of(*events[i], tags[i]);
+        if (alone == nullptr) {
+            why = {Verdict::poison, 0, "the headers of an event are not a flat object of strings"};
+            return Accept::refused;
+        }
+        if (!alone->keys.empty() && std::find(request->keys.begin(), request->keys.end(), alone->keys[0]) == request->keys.end())
+            request->keys.push_back(alone->keys[0]);
+        request->apart.push_back(std::move(alone));
+    }
+    encoder_.encode_together(events, request->message);
+    request->message.id = id_together(events);
+    outstanding_ += events.size();
+    enqueue(std::move(request));
+    start();
+    return Accept::queued;
+}
+
+void Sender::enqueue(RequestPtr request) {
+    if (std::any_of(request->keys.begin(), request->keys.end(), [this](const std::string& key) { return failed_.contains(key); })) {
+        give_up(*request);
+        return;
+    }
+    for (const std::string& key : request->keys) {
+        auto& queue = keys_[key];
+        if (!queue.empty()) request->behind++;
+        queue.push_back(request);
+    }
+    if (request->behind == 0) ready_.push_back(std::move(request));
 }
 
 // As many as the endpoint takes at once, and as the rate allows.
@@ -169,11 +213,15 @@ void Sender::judge(const Request& request, const Handle::Answer& answer) {
             last_error_.clear();
         }
         report(request, verdict, code);
-        if (request.keyed) release_key(request.key);
+        release_keys(request);
+        return;
+    }
+    if (verdict == Verdict::refused && !request.apart.empty()) {
+        take_apart(request);
         return;
     }
     report(request, verdict, code, answer.words);
-    if (request.keyed) fail_key(request.key);
+    for (const std::string& key : request.keys) fail_key(key);
     if (verdict == Verdict::refused) return;
     // The endpoint's fault: nothing more leaves.
     last_error_ = answer.words;
@@ -185,27 +233,57 @@ void Sender::judge(const Request& request, const Handle::Answer& answer) {
     recall();
 }
 
-void Sender::report(const Request& request, Verdict verdict, std::int32_t code, std::string words) {
-    reports_.push_back({request.tag, verdict, code, std::move(words)});
-}
-
-void Sender::release_key(const std::string& key) {
-    const auto known = keys_.find(key);
-    if (known == keys_.end()) return;
-    if (known->second.empty()) {
-        keys_.erase(known);
-        return;
+// One of them is at fault, and none was taken: each by itself, in the places that they had together.
+void Sender::take_apart(const Request& request) {
+    for (auto alone = request.apart.rbegin(); alone != request.apart.rend(); ++alone) {
+        if (recalled_) {
+            give_up(**alone);
+        } else if ((*alone)->keys.empty()) {
+            ready_.push_front(*alone);
+        } else {
+            auto& queue = keys_[(*alone)->keys[0]];
+            if (!queue.empty() && queue.front().get() == &request) queue.pop_front();
+            queue.push_front(*alone);
+        }
     }
-    ready_.push_back(std::move(known->second.front()));
-    known->second.pop_front();
+    for (const RequestPtr& alone : request.apart) {
+        if (alone->given_up || alone->keys.empty()) continue;
+        alone->behind = keys_[alone->keys[0]].front() != alone;
+        if (alone->behind == 0) ready_.push_back(alone);
+    }
 }
 
-// What is behind it must not leave before it.
+void Sender::report(const Request& request, Verdict verdict, std::int32_t code, const std::string& words) {
+    for (const std::uint32_t tag : request.tags) reports_.push_back({tag, verdict, code, words});
+}
+
+// It will not be sent, and so nothing that is behind it in any of its keys.
+void Sender::give_up(Request& request) {
+    if (std::exchange(request.given_up, true)) return;
+    report(request, Verdict::unsent);
+    for (const std::string& key : request.keys) fail_key(key);
+}
+
+void Sender::release_keys(const Request& request) {
+    for (const std::string& key : request.keys) {
+        const auto known = keys_.find(key);
+        if (known == keys_.end() || known->second.front().get() != &request) continue;
+        known->second.pop_front();
+        if (known->second.empty())
+            keys_.erase(known);
+        else if (RequestPtr& next = known->second.front(); --next->behind == 0)
+            ready_.push_back(next);
+    }
+}
+
+// What is behind a failed event must not leave before it. What is before it goes on.
 void Sender::fail_key(const std::string& key) {
     failed_.insert(key);
     auto known = keys_.extract(key);
     if (known.empty()) return;
-    for (const RequestPtr& request : known.mapped()) report(*request, Verdict::unsent);
+    for (const RequestPtr& request : known.mapped()) {
+        if (request->behind > 0) give_up(*request);
+    }
 }
 
 std::size_t Sender::collect(std::span<Report> out) {
@@ -223,11 +301,11 @@ std::size_t Sender::collect(std::span<Report> out) {
 
 void Sender::recall() {
     if (std::exchange(recalled_, true)) return;
-    for (const RequestPtr& request : ready_) report(*request, Verdict::unsent);
-    ready_.clear();
-    for (auto& [key, waiting] : keys_) {
-        for (const RequestPtr& request : waiting) report(*request, Verdict::unsent);
-        waiting.clear();
+    for (const RequestPtr& request : std::exchange(ready_, {})) give_up(*request);
+    for (auto& [key, queue] : std::exchange(keys_, {})) {
+        for (const RequestPtr& request : queue) {
+            if (request->behind > 0) give_up(*request);
+        }
     }
     if (!reports_.empty()) client_.wake_at(Clock::now());
 }

@@ -79,7 +79,7 @@ class Chaos:
                       Sink(self.database(), self.kafka, address, self.seed + 2, 4, 4, 4, second, self.topics(self.kafka, 3))]
         mocked = Sink(self.database(), self.mock, self.mock.bootstrap, self.seed + 3, 2, 2, 2, "hold", self.topics(self.mock, 2),
                       message_max_bytes=LIMIT)
-        self.sinks[0].add_hooks()
+        self.sinks[0].add_hooks(together=5 if self.seed % 2 else 1)
         self.all = [*self.sinks, mocked]
         self.faults = Faults(self.rng, self.pg, self.kafka, self.link, self.mock, self.sinks, mocked)
         for sink in self.all:

@@ -51,8 +51,8 @@ class Sink:
         make_sink(db, SimpleNamespace(bootstrap=bootstrap), self.topic, batch_size=BATCH, lanes=lanes, on_poison=on_poison, stall_timeout="1s",
                   delivery_timeout=f"{int(DELIVERY_TIMEOUT)}s", linger_ms=5, **options)
 
-    def add_hooks(self):
-        self.hooks = Hooks(self.db, 2, BATCH)
+    def add_hooks(self, together):
+        self.hooks = Hooks(self.db, 2, BATCH, together)
 
     @property
     def names(self):

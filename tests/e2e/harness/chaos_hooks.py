@@ -14,11 +14,12 @@ HOW = ["reset", "close", "half_close", "cut", "never", "trickle"]
 
 
 class Hooks:
-    def __init__(self, db, lanes, batch):
-        self.db, self.batch, self.may_repeat = db, batch, 0
+    def __init__(self, db, lanes, batch, together):
+        """`together`: so many events go in a request."""
+        self.db, self.batch, self.together, self.may_repeat = db, batch, together, 0
         self.server = Webhooks()
         self.server.start()
-        make_webhook_sink(db, self.server, lanes=lanes, batch_size=batch, concurrency=CONCURRENCY, request_timeout=f"{int(TIMEOUT)}s", retry_after_limit="2s")
+        make_webhook_sink(db, self.server, lanes=lanes, batch_size=batch, concurrency=CONCURRENCY, request_timeout=f"{int(TIMEOUT)}s", retry_after_limit="2s", batch=together)
 
     def inject(self, rng):
         """The next few requests are answered badly. Returns what it is."""
@@ -31,10 +32,10 @@ class Hooks:
         elif what == "how":
             # A good status whose answer breaks off: the event has been taken, or not, and comes again.
             self.server.answer(200, times=times, how=(what := rng.choice(HOW)), body=b"x" * 100)
-            self.may_repeat += times
+            self.may_repeat += times * self.together
         elif what == "drop":
             self.server.drop()
-            self.may_repeat += CONCURRENCY
+            self.may_repeat += CONCURRENCY * self.together
         else:
             self.server.answer(204, times=20 * times, delay=0.2)
         return f"HTTP {what}"
@@ -60,6 +61,8 @@ class Hooks:
         verdict = checker.check([w.event for w in written], self.server.records())
         verdict.must_hold(repeats=self.batch * lane_batches + self.may_repeat)
         assert all(r.verified for r in self.server.requests), "a signature was not right"
+        bodies = {}
+        assert all(bodies.setdefault(r.id, r.body) == r.body for r in self.server.requests), "a request came again with other bytes"
         return verdict
 
     def close(self):

@@ -58,6 +58,17 @@ class Request:
         return json.loads(self.body)
 
     @property
+    def events(self):
+        """Of a sink with the option batch, several."""
+        several = isinstance(self.event, list) and all(isinstance(e, dict) and "event_id" in e for e in self.event)
+        return self.event if several else [self.event]
+
+    def has(self, key=None, type=None):
+        """An event of that key and type, and one is enough."""
+        return any((key is None or e.get("aggregate_id") == key) and (type is None or e.get("type") == type)
+                   for e in self.events if isinstance(e, dict))
+
+    @property
     def key(self):
         return self.event.get("aggregate_id") if isinstance(self.event, dict) else None
 
@@ -132,8 +143,7 @@ class Webhooks(Looped):
     # ---- what it saw -----------------------------------------------------------------------------------------------
 
     def of(self, key=None, type=None, path=None):
-        return [r for r in list(self.requests) if (key is None or r.key == key) and (type is None or r.type == type)
-                and (path is None or r.path == path)]
+        return [r for r in list(self.requests) if (key is None and type is None or r.has(key, type)) and (path is None or r.path == path)]
 
     def wait_for(self, count, timeout=None):
         """That many different events were accepted."""
@@ -142,16 +152,18 @@ class Webhooks(Looped):
 
     def records(self, path=None):
         """What was accepted, each time it was, as checker.check() wants it."""
-        return [Record(r) for r in self.of(path=path) if r.verified is not False and r.status and 200 <= r.status < 300]
+        return [Record(r, e) for r in self.of(path=path) if r.verified is not False and r.status and 200 <= r.status < 300
+                for e in r.events]
 
     def overlapping(self):
         """Keys that had two requests in flight at a time. That a connection was given up is seen a moment later."""
         last, bad = {}, []
         for r in sorted(self.of(), key=lambda r: r.at):
-            before = last.get((r.path, r.key))
-            if r.key is not None and before and (before.ended is None or before.ended - (0.2 if before.status is None else 0) > r.at):
-                bad.append((r.key, before, r))
-            last[r.path, r.key] = r
+            for key in {e.get("aggregate_id") for e in r.events if isinstance(e, dict)}:
+                before = last.get((r.path, key))
+                if key is not None and before and (before.ended is None or before.ended - (0.2 if before.status is None else 0) > r.at):
+                    bad.append((key, before, r))
+                last[r.path, key] = r
         return bad
 
     # ---- running ---------------------------------------------------------------------------------------------------
@@ -207,7 +219,7 @@ class Webhooks(Looped):
                 return Answer(401, body=b"this signature is not right")
             for rule in self._rules:
                 if (rule.times is None or rule.times > 0) and self._attempts[request.path, request.id] >= (rule.first or 0) \
-                        and all(getattr(request, name) == value for name, value in rule.where.items()):
+                        and matches(request, **rule.where):
                     rule.times = rule.times and rule.times - 1
                     rule.used += 1
                     return rule.answer
@@ -225,6 +237,10 @@ class Webhooks(Looped):
                 self.accepted.setdefault((request.path, request.id), request)
 
 
+def matches(request, key=None, type=None, **where):
+    return (key is None and type is None or request.has(key, type)) and all(getattr(request, name) == value for name, value in where.items())
+
+
 def verifies(verifier, request):
     try:
         verifier.verify(request.body, {name.lower(): value for name, value in request.headers})
@@ -234,17 +250,35 @@ def verifies(verifier, request):
 
 
 class Record:
-    """A request as the checker has a record of a topic."""
+    """An event that was taken, as the checker has a record of a topic."""
 
     partition = 0
 
-    def __init__(self, request):
-        self.key = None if request.key is None else request.key.encode()
-        self.value = request.data
-        self.headers = [("event_id", request.id.encode()), ("body", request.body)]
+    def __init__(self, request, event):
+        alone = event is request.event
+        body = request.body if alone else element(request.body, event["event_id"])
+        key = event.get("aggregate_id") if isinstance(event, dict) else None
+        self.key = None if key is None else key.encode()
+        self.value = request.data if alone else value_in(body)
+        self.headers = [("event_id", request.id.encode() if alone else event["event_id"].encode()), ("body", body)]
 
     def header(self, name):
         return dict(self.headers)[name].decode()
+
+
+def element(body, event_id):
+    """One of several events, as it stands in the body."""
+    text = body.decode()
+    begin = text.rindex('{"type":', 0, text.index(f'"event_id":"{event_id}"'))
+    return text[begin:json.JSONDecoder().raw_decode(text, begin)[1]].encode()
+
+
+def value_in(element):
+    """The payload of one of several events: from its "data" on, to where JSON says that it ends; headers may come behind."""
+    text = element.decode()
+    data = text.index('"data":') + 7
+    raw = text[data:json.JSONDecoder().raw_decode(text, data)[1]]
+    return None if raw == "null" else raw.encode()
 
 
 # ---- certificates ----------------------------------------------------------------------------------------------------------
