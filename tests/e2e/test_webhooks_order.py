@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from harness import checker
-from harness.factor import scaled
+from harness.factor import patience, scaled
 from harness.wait import eventually
 from harness.webhooks import lag, make_webhook_sink, write
 from harness.workload import Killer, Session, Threads, nothing_pending, pause, relays
@@ -62,7 +62,7 @@ def test_order_holds_across_retries_and_restarts(db, hooks, rng, seed, batch):
     hooks.answer(422, type="bad")
     hooks.answer(204, type="bad", first=3)
     nothing_pending(db)
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 60, lambda: f"nothing is parked: {db.sql('SELECT * FROM outbox.parked')}")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, patience(60), lambda: f"nothing is parked: {db.sql('SELECT * FROM outbox.parked')}")
     events = checker.committed(db)
     verdict = checker.check(events, hooks.records()).must_hold()
     assert all(r.verified for r in hooks.requests)
