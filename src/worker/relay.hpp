@@ -65,6 +65,7 @@ private:
     void failed(const char *what);
     void clear_error();
     void enter(shared::State state);
+    void say_whether_it_sends(shared::State before);
     void outage(const Publisher &publisher);
     bool worth_waiting(const std::string &complaint);
     void sleep(Next next);

@@ -1,6 +1,7 @@
 // What else keeps a relay going: its sink's options, the extension, keeping house, errors, sleep.
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
@@ -196,9 +197,29 @@ void Relay::enter(State state)
 {
     if (state == state_)
         return;
-    state_ = state;
+    State before = std::exchange(state_, state);
+    if (lane_.lane == 0)
+        say_whether_it_sends(before);
     shared::set_state(state);
     pg::report_activity(state == State::running ? "publishing" : nullptr);
+}
+
+// What somebody ordered, and no trouble of the sink's. Lane 0 says it for all.
+void Relay::say_whether_it_sends(State before)
+{
+    auto ordered = [](State s) { return s == State::halted || s == State::paused || s == State::off; };
+    std::string line = "outbox: sink \"" + config_.name + "\" ";
+    if (state_ == State::halted)
+        line += "is halted and sends nothing: " + config_.halted;
+    else if (state_ == State::paused)
+        line += "is paused, until outbox.resume";
+    else if (state_ == State::off)
+        line += "sends nothing: outbox.publish is off";
+    else if (ordered(before) && state_ != State::disabled)
+        line += "goes on";
+    else
+        return;
+    pg::log(state_ == State::halted ? pg::Level::warning : pg::Level::info, line.c_str());
 }
 
 // The flag `sleeping` and the latch belong together: a writer clears the one and sets the other. While the relay works its

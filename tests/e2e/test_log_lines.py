@@ -70,6 +70,31 @@ def test_of_a_sink_with_several_lanes_one_says_that_it_is_down_and_up_again(db, 
         (said and re.search(r"lane (\d)", said[0])[1], state) for state in ("down", "up again")], said
 
 
+def test_what_was_ordered_is_said_once_for_all_lanes_and_when_it_is_over(db, mock):
+    mock.cmd("topic t 2")
+    make_sink(db, mock, "t", lanes=2)
+    db.sql("SELECT outbox.add_event('k' || g, 'x', '0') FROM generate_series(1, 8) g")
+    nothing_pending(db)
+    mark = db.pg.mark()
+
+    def in_state(state):
+        eventually(lambda: db.value("SELECT count(*) FROM outbox.relays WHERE state = %s", [state]) == 2, 20, f"both lanes are {state}")
+    try:
+        for order, state in (("SELECT outbox.pause('kafka')", "paused"), ("SELECT outbox.resume('kafka')", "idle"),
+                             ("ALTER SYSTEM SET outbox.publish = off", "off"), ("ALTER SYSTEM SET outbox.publish = on", "idle"),
+                             ("ALTER SYSTEM SET outbox.instance = 'another'", "halted"), ("ALTER SYSTEM RESET outbox.instance", "idle")):
+            db.sql(order)
+            db.sql("SELECT pg_reload_conf()")
+            in_state(state)
+    finally:
+        db.sql("ALTER SYSTEM RESET outbox.publish")
+        db.sql("ALTER SYSTEM RESET outbox.instance")
+        db.sql("SELECT pg_reload_conf()")
+    said = [re.sub(r'.* (LOG|WARNING): +outbox: sink "kafka" ', "", line) for line in lines(db, mark)]
+    assert [re.sub(":.*|,.*", "", line) for line in said] == [
+        "is paused", "goes on", "sends nothing", "goes on", "is halted and sends nothing", "goes on"], said
+
+
 def test_a_database_without_a_place_says_so(make_pg):
     """The 257th database of a server; here the third."""
     pg = make_pg(flavour="faults", conf={"outbox.fault": "few_databases"})
