@@ -53,7 +53,7 @@ public:
 
     // Queue several events as one request, all or none; for sinks that were given the option `batch`. `refused` with poison: one of them
     // is at fault, and each is to be sent by itself. What the other side refuses as a whole is sent by itself, event by event, before
-    // there is a Report.
+    // there is a Report; after recall() each gets `unsent` with the code of the refusal, and is to be sent by itself the next time.
     virtual Accept send_together(std::span<const core::Event* const> events, std::span<const std::uint32_t> tags, Refusal& why) {
         (void)events, (void)tags;
         why = {core::Verdict::poison, 0, "this kind of sink sends each event by itself"};

@@ -97,7 +97,11 @@ Publisher::Result Publisher::publish_all(std::span<const core::Event> events, st
             work.together[i] = &which;
     pg::HoldInterrupts hold;
     try {
-        return attempt(work);
+        Result result = attempt(work);
+        for (std::size_t i = 0; !apart_.empty() && i < events.size(); i++)
+            if (fates[i] != Fate::open)
+                apart_.erase(events[i].id);
+        return result;
     } catch (...) {
         // No lane is released while a message of it is in the producer.
         close(kCloseLimit);
@@ -223,7 +227,7 @@ bool Publisher::send_together(Work &w, std::size_t i)
         return true;
     }
     for (std::size_t k : which) {
-        whole = w.fates[k] == Fate::open && !w.gate(*this, k) && whole;
+        whole = w.fates[k] == Fate::open && !w.gate(*this, k) && !apart_.contains(w.events[k].id) && whole;
         events.push_back(&w.events[k]);
     }
     sink::Refusal why;
@@ -296,7 +300,11 @@ void Publisher::take_reports(Work &w)
                 w.fates[r.tag] = Fate::delivered;
                 w.acknowledged++;
                 break;
-            case Verdict::unsent: w.postponed.block(destination(w.events[r.tag]), w.events[r.tag].aggregate_id); break;
+            case Verdict::unsent:
+                w.postponed.block(destination(w.events[r.tag]), w.events[r.tag].aggregate_id);
+                if (r.code > 0)
+                    apart_.insert(w.events[r.tag].id);
+                break;
             case Verdict::unknown: break;  // nor is this a verdict on the event: it stays open
             case Verdict::fatal: saw_fatal_ = true; error_ = sink().describe(r.code); break;
             case Verdict::gone: gone_ = true; [[fallthrough]];

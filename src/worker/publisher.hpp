@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -176,6 +177,7 @@ private:
     Clock::time_point probed_at_{};
     std::vector<sink::Report> reports_;
     std::unordered_map<std::size_t, std::string> reasons_;
+    std::unordered_set<std::int64_t> apart_;  // open events that were refused together, so that each goes by itself
     int failed_producers_ = 0;
     bool alone_ = false;  // what sink() makes: a producer that a refusal does not harm
     bool saw_fatal_ = false, saw_outage_ = false, probing_ = false, probe_refused_ = false, gone_ = false;

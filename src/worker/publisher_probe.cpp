@@ -1,4 +1,6 @@
 // The probe of a sink that is down: one request that stays in the producer with no time limit.
+#include <algorithm>
+
 #include "pg/wait.hpp"
 #include "worker/publisher.hpp"
 
@@ -22,7 +24,14 @@ void Publisher::probe(std::span<const core::Event> events, const Together &which
     probe_out_ = which.size();
     probe_failure_.reset();
     probe_taken_ = false;
-    Accept accepted = probe_out_ > 1 ? sink().send_together(several, tags, why) : sink().send(first, tags[0], why);
+    bool together = which.size() > 1 && std::none_of(several.begin(), several.end(), [this](const core::Event *e) { return apart_.contains(e->id); });
+    Accept accepted = Accept::refused;
+    if (together)
+        accepted = sink().send_together(several, tags, why);
+    if (!together || (accepted == Accept::refused && why.verdict == Verdict::poison)) {
+        probe_out_ = 1;
+        accepted = sink().send(first, tags[0], why);
+    }
     probing_ = accepted == Accept::queued;
     probe_to_ = destination(first);
     probed_at_ = Clock::now();

@@ -30,8 +30,11 @@ constexpr std::int64_t kThinEvery = 1'000;         // batches
 void Relay::run()
 {
     pg::make_commits_durable();
+    bool failed_before = false;
     for (;;) {
         try {
+            if (std::exchange(failed_before, false))
+                sleep(Next::wait);  // step() reads the sink again before it looks at the time, and that may be what fails
             Next next = step();
             if (next == Next::end)
                 return;
@@ -40,7 +43,7 @@ void Relay::run()
             sleep(next);
         } catch (const std::exception &error) {
             failed(error.what());
-            sleep(Next::wait);  // step() reads the sink again before it looks at the time, and that may be what fails
+            failed_before = true;
         }
     }
 }
@@ -57,8 +60,10 @@ Relay::Next Relay::step()
         return Next::end;
     if (!loaded_ || shared::generation() != generation_) {
         std::uint64_t generation = shared::generation();
-        if (generation != generation_)
+        if (generation != generation_) {
             back_off_until_ = {};  // somebody may have seen to it
+            gone_.clear();         // and it may be another url's answer
+        }
         switch (load()) {
         case Load::gone: return Next::end;
         case Load::busy: return Next::wait;

@@ -51,6 +51,10 @@ private:
     void read_ahead();
     enum class Arranged { done, fixed };
     Arranged arrange(const store::Batch &batch, bool fix_new);
+    bool several_a_request() const { return !progress_.requests.empty() || config_.options.http.batch > 1; }
+    bool is_fixed(const core::Event &event) const;
+    void fix(const core::Event &event);
+    Together first_request(const store::Batch &batch);
     void keep_requests(const store::Batch &batch, std::size_t done, store::Progress &progress) const;
     void make_durable(const store::Batch &batch);
     void skip_ahead(const store::Batch &batch);
@@ -88,7 +92,6 @@ private:
     std::vector<Fate> fates_;
     std::unordered_set<std::int64_t> ahead_;  // delivered beyond a gap: left out when the batch is read again
     std::int64_t uncounted_ = 0;              // of these, not in the lane's `published` yet
-    Together probe_;                          // of batch_, what the probe sends
     std::vector<Together> together_;          // of batch_, what belongs in one request
     std::size_t sendable_ = 0;                // so many of batch_ may be sent in this pass
     std::int64_t recorded_position_ = 0;

@@ -74,7 +74,7 @@ Relay::Next Relay::probe_pass()
         if (!extension_usable())
             return Next::wait;
         store::Batch &batch = *batch_;
-        log_.read(batch, progress_, cap_, progress_.requests.empty() ? store::Limits{1} : limits(), ahead_);
+        log_.read(batch, progress_, cap_, several_a_request() ? limits() : store::Limits{1}, ahead_);
         if (batch.events.empty()) {
             skip_ahead(batch);
             transaction.commit();
@@ -85,10 +85,16 @@ Relay::Next Relay::probe_pass()
         }
         if (parking_.gated(publisher_->destination(batch.events[0]), batch.events[0]))
             return park_first(batch, transaction);
+        if (several_a_request() && !is_fixed(batch.events[0])) {
+            if (store::claim(lane_, progress_, cap_.has_value()))
+                fix(batch.events[0]);
+            else
+                loaded_ = false;
+            transaction.commit();
+            return loaded_ ? Next::again : Next::wait;
+        }
         make_durable(batch);
-        arrange(batch, false);
-        probe_ = !together_.empty() && together_[0].front() == 0 ? together_[0] : Together{0};
-        publisher_->probe(batch.events, probe_);
+        publisher_->probe(batch.events, first_request(batch));
         transaction.commit();
     }
     switch (publisher_->probe_result()) {
@@ -175,14 +181,19 @@ void Relay::record_probe()
 {
     pg::HoldInterrupts hold;
     take_probe_fates();
-    pg::Transaction transaction;
-    if (!extension_usable())
-        return;
-    if (store::claim(lane_, progress_, cap_.has_value()))
-        finish_batch(*batch_, Publisher::Result::outage);
-    else
-        loaded_ = false;
-    transaction.commit();
+    try {
+        pg::Transaction transaction;
+        if (extension_usable() && store::claim(lane_, progress_, cap_.has_value())) {
+            finish_batch(*batch_, Publisher::Result::outage);
+        } else {
+            loaded_ = false;
+            remember_ahead(*batch_, 0);
+        }
+        transaction.commit();
+    } catch (...) {
+        remember_ahead(*batch_, 0);  // a record that keeps failing must not send it again and again
+        throw;
+    }
 }
 
 }  // namespace outbox::worker

@@ -162,6 +162,54 @@ def test_the_first_request_after_an_outage_may_be_a_refused_one(db, hooks):
     all_arrived(db, hooks, repeats=0)
 
 
+def test_an_array_that_is_refused_late_is_taken_apart_all_the_same(db, hooks):
+    """The answer comes when the batch has been cut short."""
+    make_webhook_sink(db, hooks, batch=10, stall_timeout="300ms")
+    hooks.answer(422, type="bad", delay=0.6)
+    write_while_paused(db, 3, type="bad", keys=3)
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'retry'") == 3, 20, "each is parked by itself")
+    assert sum(len(r.events) > 1 for r in hooks.requests) == 1
+    hooks.heal()
+    db.sql("SELECT outbox.redrive('hooks')")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 30, "nothing is parked")
+    all_arrived(db, hooks, repeats=0)
+
+
+def test_a_probe_takes_along_nothing_that_waits_behind_a_parked_event(db, hooks):
+    """The first of a key is refused; the next of it is in one request with others when the endpoint goes down."""
+    make_webhook_sink(db, hooks, batch=2)
+    hooks.answer(422, type="bad")
+    db.sql("SELECT outbox.pause('hooks')")
+    state_is(db, "paused")
+    db.sql("SELECT outbox.add_event(key, type, '{}') FROM (VALUES ('x', 'bad'), ('y', 'good'), ('z', 'down'), ('x', 'behind')) v(key, type)")
+    outage = hooks.answer(503, type="down")
+    db.sql("SELECT outbox.resume('hooks')")
+    state_is(db, "backing_off")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'retry'") == 1, 20, "the first of x is parked")
+    db.sql("UPDATE outbox.parked_events SET next_attempt_at = 'infinity' WHERE reason = 'retry'")
+    outage.over()
+    nothing_pending(db)
+    assert not any(r.has(type="behind") and r.status == 204 for r in hooks.requests)
+    hooks.heal()
+    db.sql("UPDATE outbox.parked_events SET next_attempt_at = now() WHERE reason = 'retry'")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 30, "nothing is parked")
+    all_arrived(db, hooks, repeats=0)
+
+
+def test_another_format_takes_apart_what_was_put_together(db, hooks):
+    make_webhook_sink(db, hooks, batch=10)
+    outage = hooks.answer(503)
+    write_while_paused(db, 20, keys=20)
+    state_is(db, "backing_off")
+    db.sql("ALTER SERVER hooks OPTIONS (DROP batch, ADD format 'cloudevents')")
+    outage.over()
+    db.sql("SELECT outbox.resume('hooks')")
+    nothing_pending(db)
+    taken = [r for r in hooks.requests if r.status == 204]
+    assert sorted(r.header("ce-id") for r in taken) == sorted(e.event_id for e in checker.committed(db))
+    assert all(json.loads(r.body)["row"] for r in taken)
+
+
 def test_fewer_requests_for_the_same_events(db, hooks):
     """A slow endpoint takes 100 events for each of its answers."""
     make_webhook_sink(db, hooks, batch=100, concurrency=1)

@@ -77,7 +77,7 @@ private:
     void start();
     void ended(Request& request, int code);
     void judge(const Request& request, const Handle::Answer& answer);
-    void take_apart(const Request& request);
+    void take_apart(const Request& request, std::int32_t status);
     void report(const Request& request, Verdict verdict, std::int32_t code = 0, const std::string& words = {});
     void give_up(Request& request);
     void release_keys(const Request& request);
@@ -217,7 +217,7 @@ void Sender::judge(const Request& request, const Handle::Answer& answer) {
         return;
     }
     if (verdict == Verdict::refused && !request.apart.empty()) {
-        take_apart(request);
+        take_apart(request, code);
         return;
     }
     report(request, verdict, code, answer.words);
@@ -234,22 +234,20 @@ void Sender::judge(const Request& request, const Handle::Answer& answer) {
 }
 
 // One of them is at fault, and none was taken: each by itself, in the places that they had together.
-void Sender::take_apart(const Request& request) {
-    for (auto alone = request.apart.rbegin(); alone != request.apart.rend(); ++alone) {
-        if (recalled_) {
-            give_up(**alone);
-        } else if ((*alone)->keys.empty()) {
-            ready_.push_front(*alone);
-        } else {
-            auto& queue = keys_[(*alone)->keys[0]];
-            if (!queue.empty() && queue.front().get() == &request) queue.pop_front();
-            queue.push_front(*alone);
-        }
+void Sender::take_apart(const Request& request, std::int32_t status) {
+    if (recalled_) {  // nothing more leaves; the status tells the caller what these are
+        report(request, Verdict::unsent, status);
+        return;
     }
-    for (const RequestPtr& alone : request.apart) {
-        if (alone->given_up || alone->keys.empty()) continue;
-        alone->behind = keys_[alone->keys[0]].front() != alone;
-        if (alone->behind == 0) ready_.push_back(alone);
+    for (auto alone = request.apart.rbegin(); alone != request.apart.rend(); ++alone) {
+        if ((*alone)->keys.empty()) continue;
+        auto& queue = keys_[(*alone)->keys[0]];
+        if (!queue.empty() && queue.front().get() == &request) queue.pop_front();
+        queue.push_front(*alone);
+    }
+    for (auto alone = request.apart.rbegin(); alone != request.apart.rend(); ++alone) {
+        (*alone)->behind = !(*alone)->keys.empty() && keys_[(*alone)->keys[0]].front() != *alone;
+        if ((*alone)->behind == 0) ready_.push_front(*alone);
     }
 }
 
