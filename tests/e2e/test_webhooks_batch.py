@@ -8,19 +8,11 @@ import pytest
 from harness import checker
 from harness.factor import scaled
 from harness.wait import eventually
-from harness.webhooks import make_webhook_sink, state_is, write
+from harness.webhooks import make_webhook_sink, state_is, write, write_while_paused
 from harness.workload import Killer, nothing_pending
 
 PG_FLAVOUR = "faults"
 PG_CONF = {"outbox.retry_scale": "0.0001", "outbox.poll_interval": "100ms"}
-
-
-def write_while_paused(db, *args, **kwargs):
-    """So that they are pending together."""
-    db.sql("SELECT outbox.pause('hooks')")
-    state_is(db, "paused")
-    write(db, *args, **kwargs)
-    db.sql("SELECT outbox.resume('hooks')")
 
 
 def requests_of(hooks):
@@ -38,27 +30,6 @@ def all_arrived(db, hooks, repeats=None):
     verdict = checker.check(checker.committed(db), hooks.records()).must_hold(repeats=repeats)
     assert all(r.verified for r in hooks.requests) and not hooks.overlapping()
     return verdict
-
-
-@pytest.mark.matrix
-def test_events_that_wait_together_go_together(db, hooks):
-    make_webhook_sink(db, hooks, batch=10)
-    write_while_paused(db, 25, keys=3)
-    all_arrived(db, hooks, repeats=0)
-    assert sorted(len(r.events) for r in hooks.requests) == [5, 10, 10]
-    assert all(isinstance(r.event, list) and r.header("content-type") == "application/json" for r in hooks.requests)
-    ids = {r.id for r in hooks.requests}
-    assert len(ids) == 3 and ids.isdisjoint(e["event_id"] for r in hooks.requests for e in r.events)
-    assert db.value("SELECT requests FROM outbox.progress ORDER BY batch DESC LIMIT 1") is None
-    # Headers have no other place than beside the payload.
-    db.sql("SELECT outbox.pause('hooks')")
-    state_is(db, "paused")
-    db.sql("SELECT outbox.add_event('k', 'traced', %s, headers => '{\"traceparent\": \"00-1\"}'), outbox.add_event('k', 'plain', NULL)", ['{"a":  1}'])
-    db.sql("SELECT outbox.resume('hooks')")
-    all_arrived(db, hooks, repeats=0)
-    traced, plain = hooks.requests[-1].events
-    assert traced["headers"] == {"traceparent": "00-1"} and traced["data"] == {"a": 1} and list(traced)[-2:] == ["data", "headers"]
-    assert plain["data"] is None and "headers" not in plain
 
 
 def test_one_event_goes_as_without_the_option(db, hooks):

@@ -8,7 +8,7 @@ import time
 import pytest
 from harness import checker
 from harness.factor import scaled
-from harness.webhooks import SECRET, lag, make_webhook_sink, new_secret, state_is, write
+from harness.webhooks import SECRET, lag, make_webhook_sink, new_secret, state_is, write, write_while_paused
 from harness.wait import eventually
 from harness.workload import nothing_pending
 
@@ -195,3 +195,26 @@ def test_a_rate_limit_holds(db, hooks):
     ends = sorted(r.at for r in hooks.requests)
     for a, b in zip(ends, ends[40:], strict=False):
         assert b - a > 0.9, "forty within a second"
+
+
+@pytest.mark.matrix
+def test_events_that_wait_together_go_together_where_the_sink_has_it_so(db, hooks):
+    make_webhook_sink(db, hooks, batch=10)
+    write_while_paused(db, 25, keys=3)
+    nothing_pending(db)
+    checker.check(checker.committed(db), hooks.records()).must_hold(repeats=0)
+    assert sorted(len(r.events) for r in hooks.requests) == [5, 10, 10]
+    assert all(isinstance(r.event, list) and r.header("content-type") == "application/json" for r in hooks.requests)
+    ids = {r.id for r in hooks.requests}
+    assert len(ids) == 3 and ids.isdisjoint(e["event_id"] for r in hooks.requests for e in r.events)
+    assert db.value("SELECT requests FROM outbox.progress ORDER BY batch DESC LIMIT 1") is None
+    # Headers have no other place than beside the payload.
+    db.sql("SELECT outbox.pause('hooks')")
+    state_is(db, "paused")
+    db.sql("SELECT outbox.add_event('k', 'traced', %s, headers => '{\"traceparent\": \"00-1\"}'), outbox.add_event('k', 'plain', NULL)", ['{"a":  1}'])
+    db.sql("SELECT outbox.resume('hooks')")
+    nothing_pending(db)
+    checker.check(checker.committed(db), hooks.records()).must_hold(repeats=0)
+    traced, plain = hooks.requests[-1].events
+    assert traced["headers"] == {"traceparent": "00-1"} and traced["data"] == {"a": 1} and list(traced)[-2:] == ["data", "headers"]
+    assert plain["data"] is None and "headers" not in plain

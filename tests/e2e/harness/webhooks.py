@@ -331,6 +331,14 @@ def write(db, events, keys=20, type="written", prefix="key-"):
     db.sql("SELECT outbox.add_event(%s || (g %% %s)::text, %s, json_build_object('row', g)) FROM generate_series(1, %s) g", [prefix, keys, type, events])
 
 
+def write_while_paused(db, *args, **kwargs):
+    """So that they are pending together."""
+    db.sql("SELECT outbox.pause('hooks')")
+    state_is(db, "paused")
+    write(db, *args, **kwargs)
+    db.sql("SELECT outbox.resume('hooks')")
+
+
 def lag(db, sink="hooks"):
     """state, last_error, parked, dead"""
     return db.sql("SELECT state, coalesce(last_error, ''), parked, dead FROM outbox.lag WHERE sink = %s", [sink])[0]
