@@ -219,26 +219,37 @@ bool Publisher::send_together(Work &w, std::size_t i)
     if (w.together[i] == nullptr || w.sent[i])
         return w.together[i] != nullptr;
     const Together &which = *w.together[i];
-    bool whole = true;
-    std::vector<const core::Event *> events;
     if (std::any_of(which.begin(), which.end(), [&](std::size_t k) { return w.postpone(*this, k); })) {
         for (std::size_t k : which)
             w.postponed.block(destination(w.events[k]), w.events[k].aggregate_id);
         return true;
     }
-    for (std::size_t k : which) {
-        whole = w.fates[k] == Fate::open && !w.gate(*this, k) && !apart_.contains(w.events[k].id) && whole;
-        events.push_back(&w.events[k]);
-    }
+    bool whole = true;
+    for (std::size_t k : which)
+        whole = w.fates[k] == Fate::open && !w.gate(*this, k) && whole;
     sink::Refusal why;
-    std::vector<std::uint32_t> tags(which.begin(), which.end());
-    whole = whole && sink().send_together(events, tags, why) == Accept::queued;
+    whole = whole && offer(w.events, which, why) == Accept::queued;
     for (std::size_t k : which) {
         w.sent[k] = whole;
         if (!whole)
             w.together[k] = nullptr;
     }
     return whole;
+}
+
+// Refused as poison: they are to go by themselves.
+Accept Publisher::offer(std::span<const core::Event> events, const Together &which, sink::Refusal &why)
+{
+    std::vector<const core::Event *> several;
+    std::vector<std::uint32_t> tags(which.begin(), which.end());
+    for (std::size_t i : which) {
+        if (apart_.contains(events[i].id)) {
+            why = {Verdict::poison, 0, "they were refused together"};
+            return Accept::refused;
+        }
+        several.push_back(&events[i]);
+    }
+    return sink().send_together(several, tags, why);
 }
 
 // all_reported: it was queued, or set aside.

@@ -135,17 +135,18 @@ private:
         Clock::time_point began{};            // sending
         bool all_sent = false;                // once
         bool cut_short = false;               // it took long: what had not left was taken back
-        bool gate(Publisher &p, std::size_t i);
         core::KeyGate postponed{};            // keys of events that were handed back unsent in this attempt
-        bool postpone(Publisher &p, std::size_t i) const;
         std::vector<const Together *> together{};  // by the index of the event, if there are any
         std::vector<bool> sent{};                  // of these, by the attempt that is under way
+        bool gate(Publisher &p, std::size_t i);
+        bool postpone(Publisher &p, std::size_t i) const;
     };
 
     Result attempt(Work &work);
     void tell() const;
     Ended send_open(Work &w);
     bool send_together(Work &w, std::size_t i);
+    sink::Accept offer(std::span<const core::Event> events, const Together &which, sink::Refusal &why);
     Ended send_one(Work &w, std::size_t i);
     Ended await(Work &w, std::size_t leave);
     Ended end_of(Work &w, Ended ended);

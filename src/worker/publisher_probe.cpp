@@ -1,6 +1,4 @@
 // The probe of a sink that is down: one request that stays in the producer with no time limit.
-#include <algorithm>
-
 #include "pg/wait.hpp"
 #include "worker/publisher.hpp"
 
@@ -16,22 +14,14 @@ void Publisher::probe(std::span<const core::Event> events, const Together &which
     reasons_.clear();
     gone_ = false;
     probe_fates_.assign(events.size(), Fate::open);
-    std::vector<const core::Event *> several;
-    std::vector<std::uint32_t> tags(which.begin(), which.end());
-    for (std::size_t i : which)
-        several.push_back(&events[i]);
-    const core::Event &first = *several.front();
-    probe_out_ = which.size();
     probe_failure_.reset();
     probe_taken_ = false;
-    bool together = which.size() > 1 && std::none_of(several.begin(), several.end(), [this](const core::Event *e) { return apart_.contains(e->id); });
-    Accept accepted = Accept::refused;
-    if (together)
-        accepted = sink().send_together(several, tags, why);
-    if (!together || (accepted == Accept::refused && why.verdict == Verdict::poison)) {
-        probe_out_ = 1;
-        accepted = sink().send(first, tags[0], why);
-    }
+    const core::Event &first = events[which.front()];
+    Accept accepted = which.size() > 1 ? offer(events, which, why) : Accept::refused;
+    bool alone = which.size() == 1 || (accepted == Accept::refused && why.verdict == Verdict::poison);
+    if (alone)
+        accepted = sink().send(first, static_cast<std::uint32_t>(which.front()), why);
+    probe_out_ = alone ? 1 : which.size();
     probing_ = accepted == Accept::queued;
     probe_to_ = destination(first);
     probed_at_ = Clock::now();

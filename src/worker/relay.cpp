@@ -127,7 +127,8 @@ Relay::Next Relay::publish_pass()
         return Next::wait;
     }
     store::lock_records();
-    if (arrange(batch, true) == Arranged::fixed) {
+    arrange(batch);
+    if (fix(batch, sendable_)) {
         transaction.commit();  // and then they may be sent
         std::swap(batch_, next_);
         next_read_ = true;

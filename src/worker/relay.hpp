@@ -49,12 +49,10 @@ private:
     store::Limits limits() const { return {static_cast<std::size_t>(config_.options.batch_size)}; }
     void read();
     void read_ahead();
-    enum class Arranged { done, fixed };
-    Arranged arrange(const store::Batch &batch, bool fix_new);
+    void arrange(const store::Batch &batch);
+    bool fix(const store::Batch &batch, std::size_t count);
     bool several_a_request() const { return !progress_.requests.empty() || config_.options.http.batch > 1; }
-    bool is_fixed(const core::Event &event) const;
-    void fix(const core::Event &event);
-    Together first_request(const store::Batch &batch);
+    Together first_request(const store::Batch &batch) const;
     void keep_requests(const store::Batch &batch, std::size_t done, store::Progress &progress) const;
     void make_durable(const store::Batch &batch);
     void skip_ahead(const store::Batch &batch);
@@ -94,6 +92,8 @@ private:
     std::int64_t uncounted_ = 0;              // of these, not in the lane's `published` yet
     std::vector<Together> together_;          // of batch_, what belongs in one request
     std::size_t sendable_ = 0;                // so many of batch_ may be sent in this pass
+    std::vector<bool> fixed_;                 // of batch_, what is in a request that was fixed, or need not be
+    std::vector<std::vector<std::int64_t>> requests_;  // those of progress_ that still hold
     std::int64_t recorded_position_ = 0;
     std::uint64_t recorded_xmin_ = 0;
     Clock::time_point recorded_at_ = Clock::now(), housekeeping_at_{}, scheduled_at_{}, scheduled_looked_at_{}, claims_at_{}, full_look_at_ = Clock::now(), back_off_until_{}, extension_seen_at_{}, save_counts_at_{};

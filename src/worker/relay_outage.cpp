@@ -85,9 +85,10 @@ Relay::Next Relay::probe_pass()
         }
         if (parking_.gated(publisher_->destination(batch.events[0]), batch.events[0]))
             return park_first(batch, transaction);
-        if (several_a_request() && !is_fixed(batch.events[0])) {
+        arrange(batch);
+        if (config_.options.http.batch > 1 && !fixed_[0]) {
             if (store::claim(lane_, progress_, cap_.has_value()))
-                fix(batch.events[0]);
+                fix(batch, 1);
             else
                 loaded_ = false;
             transaction.commit();

@@ -2,7 +2,6 @@
 // lane's progress. So a request that is sent again, after an outage, a time-out or a crash, has the same events and with them the same id.
 // One that goes by itself is recorded, too, or it could come again together with others.
 #include <algorithm>
-#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -24,24 +23,27 @@ static bool would_overtake(const store::Batch &batch, const Together &which)
     return false;
 }
 
-// Finds what belongs together of `batch` and, with `fix_new`, puts together what was not fixed before. `fixed`: that is recorded now in
-// the transaction that is open, and must be committed before anything of it is sent.
-Relay::Arranged Relay::arrange(const store::Batch &batch, bool fix_new)
+// Finds the requests that were fixed before in `batch`: what of it goes together, what is fixed at all, and how much may be sent now.
+void Relay::arrange(const store::Batch &batch)
 {
-    together_.clear();
-    sendable_ = batch.events.size();
-    const auto most = static_cast<std::size_t>(config_.options.http.batch);
     const bool has_place = config_.options.kind == core::Kind::http && config_.options.format == core::Format::webhook;
-    if (!has_place || (progress_.requests.empty() && (most == 1 || !fix_new)))
-        return Arranged::done;
+    sendable_ = batch.events.size();
+    together_.clear();
+    requests_.clear();
+    fixed_.assign(batch.events.size(), !has_place);
+    if (!has_place || progress_.requests.empty())
+        return;
 
     std::unordered_map<std::int64_t, std::size_t> index;
     for (std::size_t i = 0; i < batch.events.size(); i++)
         index.emplace(batch.events[i].id, i);
-    std::vector<std::pair<Together, bool>> known;  // and whether all of it is here
-    std::vector<std::vector<std::int64_t>> elsewhere;
-    store::Progress progress = progress_;
-    std::erase_if(progress.requests, [&](std::vector<std::int64_t> &ids) {
+    struct Found {
+        const std::vector<std::int64_t> *ids;
+        Together which;
+        bool whole() const { return which.size() == ids->size(); }
+    };
+    std::vector<Found> found;
+    for (const auto &ids : progress_.requests) {
         Together which;
         bool partly_done = false;
         for (std::int64_t id : ids) {
@@ -49,98 +51,76 @@ Relay::Arranged Relay::arrange(const store::Batch &batch, bool fix_new)
                 which.push_back(at->second);
             partly_done |= ahead_.contains(id);
         }
-        if (which.empty() && (batch.more || partly_done))
-            elsewhere.push_back(std::move(ids));  // beyond what was read, or delivered and not recorded yet
         std::sort(which.begin(), which.end());
-        if (which.empty() || partly_done || would_overtake(batch, which))
-            return true;
-        known.emplace_back(which, which.size() == ids.size());
-        return false;
-    });
+        if (which.empty() && (batch.more || partly_done))
+            requests_.push_back(ids);  // beyond what was read, or delivered and not recorded yet
+        else if (!which.empty() && !partly_done && !would_overtake(batch, which))
+            found.push_back({&ids, std::move(which)});
+    }
 
     // The rest of a request may be beyond what was read, since late events came before it: it waits, and all behind its first event.
     for (bool again = true; again;) {
         again = false;
-        for (const auto &[which, whole] : known)
-            if (which.front() < sendable_ && (!whole || which.back() >= sendable_)) {
-                sendable_ = which.front();
+        for (const Found &request : found)
+            if (request.which.front() < sendable_ && (!request.whole() || request.which.back() >= sendable_)) {
+                sendable_ = request.which.front();
                 again = true;
             }
     }
     if (sendable_ == 0) {  // it cannot be had whole any more
         sendable_ = batch.events.size();
-        for (std::size_t r = known.size(); r-- > 0;)
-            if (!known[r].second) {
-                known.erase(known.begin() + static_cast<std::ptrdiff_t>(r));
-                progress.requests.erase(progress.requests.begin() + static_cast<std::ptrdiff_t>(r));
-            }
+        std::erase_if(found, [](const Found &request) { return !request.whole(); });
     }
-
-    std::vector<bool> taken(batch.events.size());
-    for (auto &[which, whole] : known) {
-        for (std::size_t i : which)
-            taken[i] = true;
-        if (which.front() < sendable_ && which.size() > 1)
-            together_.push_back(std::move(which));
+    for (Found &request : found) {
+        requests_.push_back(*request.ids);
+        for (std::size_t i : request.which)
+            fixed_[i] = true;
+        if (request.which.front() < sendable_ && request.whole() && request.which.size() > 1)
+            together_.push_back(std::move(request.which));
     }
-    if (most == 1 || !fix_new)
-        return Arranged::done;
+}
 
-    std::move(elsewhere.begin(), elsewhere.end(), std::back_inserter(progress.requests));
-    const std::size_t known_before = progress.requests.size();
-    Together which;
+// After arrange(): puts together what is new among the first `count` events. True: something was, is recorded now in the transaction that
+// is open, and must be committed before anything of it is sent.
+bool Relay::fix(const store::Batch &batch, std::size_t count)
+{
+    const auto most = static_cast<std::size_t>(config_.options.http.batch);
+    if (most == 1)
+        return false;
+    const std::size_t fixed_before = requests_.size();
+    std::vector<std::int64_t> ids;
     std::size_t bytes = 0;
     auto close = [&] {
-        if (which.empty())
-            return;
-        auto &ids = progress.requests.emplace_back();
-        for (std::size_t i : which)
-            ids.push_back(batch.events[i].id);
-        which.clear();
+        if (!ids.empty())
+            requests_.push_back(std::exchange(ids, {}));
         bytes = 0;
     };
-    for (std::size_t i = 0; i < sendable_; i++) {
+    for (std::size_t i = 0; i < count; i++) {
         const core::Event &e = batch.events[i];
-        if (taken[i]) {  // what is before it and what is behind it do not go together, or that would overtake it
-            close();
-            continue;
-        }
-        if (parking_.gated(publisher_->destination(e), e))
+        if (fixed_[i])
+            close();  // what is before it and what is behind it do not go together, or that would overtake it
+        if (fixed_[i] || parking_.gated(publisher_->destination(e), e))
             continue;
         // As base64 if it is bytes, and some for what stands around it.
         std::size_t size = (e.payload_is_json ? e.payload.size() : e.payload.size() / 3 * 4 + 4) + e.headers.size() + e.aggregate_id.size() + 400;
-        if (which.size() == most || bytes + size > kRequestBytes)
+        if (ids.size() == most || bytes + size > kRequestBytes)
             close();
-        which.push_back(i);
+        ids.push_back(e.id);
         bytes += size;
     }
     close();
-    if (progress.requests.size() == known_before)
-        return Arranged::done;
-    progress.batch++;
-    record(progress, 0);
-    return Arranged::fixed;
-}
-
-bool Relay::is_fixed(const core::Event &event) const
-{
-    return std::any_of(progress_.requests.begin(), progress_.requests.end(),
-                       [&](const std::vector<std::int64_t> &ids) { return std::find(ids.begin(), ids.end(), event.id) != ids.end(); });
-}
-
-// By itself.
-void Relay::fix(const core::Event &event)
-{
+    if (requests_.size() == fixed_before)
+        return false;
     store::Progress progress = progress_;
     progress.batch++;
-    progress.requests.push_back({event.id});
+    progress.requests = std::move(requests_);
     record(progress, 0);
+    return true;
 }
 
 // What goes with the first event of the batch, which may be sent.
-Together Relay::first_request(const store::Batch &batch)
+Together Relay::first_request(const store::Batch &batch) const
 {
-    arrange(batch, false);
     for (const Together &which : together_)
         if (which.front() == 0 && std::none_of(which.begin(), which.end(), [&](std::size_t i) {
                 return parking_.gated(publisher_->destination(batch.events[i]), batch.events[i]);

@@ -177,11 +177,16 @@ def test_a_certificate_for_another_name_is_named_and_the_right_name_heals_it(mak
     checker.check(events, broker.consume(topic, until=checker.has_all(events))).must_hold(repeats=0)
 
 
-def test_before_a_sink_counts_as_down_the_views_say_what_is_wrong_and_other_options_end_the_wait(db, mock):
+def patient_sink(db, mock):
+    """It has sent something, and counts as down after ten minutes."""
     mock.cmd("topic t 1")
     make_sink(db, mock, "t", delivery_timeout="10min")
     write(db, 10)
     nothing_pending(db)
+
+
+def test_before_a_sink_counts_as_down_the_views_say_what_is_wrong_and_other_options_end_the_wait(db, mock):
+    patient_sink(db, mock)
     db.sql("ALTER SERVER kafka OPTIONS (SET bootstrap_servers '127.0.0.1:1')")
     write(db, 10)
     eventually(lambda: "refused" in lag(db)[1], 20, lambda: f"the reason: {lag(db)}")
@@ -196,10 +201,7 @@ def test_before_a_sink_counts_as_down_the_views_say_what_is_wrong_and_other_opti
 
 
 def test_before_a_sink_counts_as_down_a_replay_says_what_is_wrong_and_a_dropped_sink_ends_the_wait(db, mock):
-    mock.cmd("topic t 1")
-    make_sink(db, mock, "t", delivery_timeout="10min")
-    write(db, 10)
-    nothing_pending(db)
+    patient_sink(db, mock)
     mock.cmd("down -1")
     db.sql("SELECT outbox.replay('kafka', NULL)")
     replay = lambda: db.sql("SELECT state, coalesce(last_error, ''), sent FROM outbox.replays")[0]

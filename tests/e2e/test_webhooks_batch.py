@@ -8,7 +8,7 @@ import pytest
 from harness import checker
 from harness.factor import scaled
 from harness.wait import eventually
-from harness.webhooks import make_webhook_sink, state_is, write, write_while_paused
+from harness.webhooks import make_webhook_sink, paused, state_is, write, write_while_paused
 from harness.workload import Killer, nothing_pending
 
 PG_FLAVOUR = "faults"
@@ -32,6 +32,14 @@ def all_arrived(db, hooks, repeats=None):
     return verdict
 
 
+def healed(db, hooks):
+    """What was refused is taken now, and everything has arrived, once."""
+    hooks.heal()
+    db.sql("SELECT outbox.redrive('hooks')")
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 30, "nothing is parked")
+    all_arrived(db, hooks, repeats=0)
+
+
 def test_one_event_goes_as_without_the_option(db, hooks):
     make_webhook_sink(db, hooks, batch=10, idempotency_key="true")
     event_id = db.value("SELECT outbox.add_event('k', 'changed', '{}')")
@@ -43,11 +51,9 @@ def test_one_event_goes_as_without_the_option(db, hooks):
 
 def test_a_request_is_no_larger_than_a_megabyte(db, hooks):
     make_webhook_sink(db, hooks, batch=100)
-    db.sql("SELECT outbox.pause('hooks')")
-    state_is(db, "paused")
-    db.sql("SELECT outbox.add_event('k' || g, 'large', json_build_object('text', repeat('x', size)))"
-           " FROM (VALUES (1, 400000), (2, 400000), (3, 400000), (4, 400000), (5, 800000), (6, 400000), (7, 10)) v(g, size)")
-    db.sql("SELECT outbox.resume('hooks')")
+    with paused(db):
+        db.sql("SELECT outbox.add_event('k' || g, 'large', json_build_object('text', repeat('x', size)))"
+               " FROM (VALUES (1, 400000), (2, 400000), (3, 400000), (4, 400000), (5, 800000), (6, 400000), (7, 10)) v(g, size)")
     all_arrived(db, hooks, repeats=0)
     assert sorted(len(r.events) for r in hooks.requests) == [1, 2, 2, 2]
     assert all(len(r.body) < 1 << 20 for r in hooks.requests)
@@ -98,11 +104,9 @@ def test_a_refused_request_is_taken_apart_and_counts_no_attempt_of_the_innocent(
     """on_poison hold: what is behind the guilty one of its key waits, everything else arrives."""
     make_webhook_sink(db, hooks, batch=10, attempts=2)
     hooks.answer(422, type="bad")
-    db.sql("SELECT outbox.pause('hooks')")
-    state_is(db, "paused")
-    db.sql("SELECT outbox.add_event('key-' || g % 5, CASE WHEN g = 13 THEN 'bad' ELSE 'good' END, json_build_object('row', g))"
-           " FROM generate_series(1, 30) g")
-    db.sql("SELECT outbox.resume('hooks')")
+    with paused(db):
+        db.sql("SELECT outbox.add_event('key-' || g % 5, CASE WHEN g = 13 THEN 'bad' ELSE 'good' END, json_build_object('row', g))"
+               " FROM generate_series(1, 30) g")
     eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'dead'") == 1, 20, "it is dead")
     behind = [e.event_id for e in checker.committed(db) if e.key == "key-3" and json.loads(e.payload)["row"] >= 13]
     nothing_pending(db)
@@ -111,10 +115,7 @@ def test_a_refused_request_is_taken_apart_and_counts_no_attempt_of_the_innocent(
     assert db.value("SELECT attempts FROM outbox.parked WHERE reason = 'dead'") == 2
     assert sum(r.has(type="bad") for r in hooks.requests) == 3, "with the others, by itself, and again"
     assert db.value("SELECT max(attempts) FROM outbox.parked WHERE reason <> 'dead'") in (0, None)
-    hooks.heal()
-    db.sql("SELECT outbox.redrive('hooks')")
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 20, "nothing is parked")
-    all_arrived(db, hooks, repeats=0)
+    healed(db, hooks)
 
 
 def test_the_first_request_after_an_outage_may_be_a_refused_one(db, hooks):
@@ -127,10 +128,7 @@ def test_the_first_request_after_an_outage_may_be_a_refused_one(db, hooks):
     hooks.answer(422, type="bad")
     outage.over()
     eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'retry'") == 1, 30, "the first of its key is parked")
-    hooks.heal()
-    db.sql("SELECT outbox.redrive('hooks')")
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 30, "nothing is parked")
-    all_arrived(db, hooks, repeats=0)
+    healed(db, hooks)
 
 
 def test_an_array_that_is_refused_late_is_taken_apart_all_the_same(db, hooks):
@@ -140,21 +138,16 @@ def test_an_array_that_is_refused_late_is_taken_apart_all_the_same(db, hooks):
     write_while_paused(db, 3, type="bad", keys=3)
     eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'retry'") == 3, 20, "each is parked by itself")
     assert sum(len(r.events) > 1 for r in hooks.requests) == 1
-    hooks.heal()
-    db.sql("SELECT outbox.redrive('hooks')")
-    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 30, "nothing is parked")
-    all_arrived(db, hooks, repeats=0)
+    healed(db, hooks)
 
 
 def test_a_probe_takes_along_nothing_that_waits_behind_a_parked_event(db, hooks):
     """The first of a key is refused; the next of it is in one request with others when the endpoint goes down."""
     make_webhook_sink(db, hooks, batch=2)
     hooks.answer(422, type="bad")
-    db.sql("SELECT outbox.pause('hooks')")
-    state_is(db, "paused")
-    db.sql("SELECT outbox.add_event(key, type, '{}') FROM (VALUES ('x', 'bad'), ('y', 'good'), ('z', 'down'), ('x', 'behind')) v(key, type)")
-    outage = hooks.answer(503, type="down")
-    db.sql("SELECT outbox.resume('hooks')")
+    with paused(db):
+        db.sql("SELECT outbox.add_event(key, type, '{}') FROM (VALUES ('x', 'bad'), ('y', 'good'), ('z', 'down'), ('x', 'behind')) v(key, type)")
+        outage = hooks.answer(503, type="down")
     state_is(db, "backing_off")
     eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'retry'") == 1, 20, "the first of x is parked")
     db.sql("UPDATE outbox.parked_events SET next_attempt_at = 'infinity' WHERE reason = 'retry'")

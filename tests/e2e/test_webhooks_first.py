@@ -8,7 +8,7 @@ import time
 import pytest
 from harness import checker
 from harness.factor import scaled
-from harness.webhooks import SECRET, lag, make_webhook_sink, new_secret, state_is, write, write_while_paused
+from harness.webhooks import SECRET, lag, make_webhook_sink, new_secret, paused, state_is, write, write_while_paused
 from harness.wait import eventually
 from harness.workload import nothing_pending
 
@@ -209,10 +209,8 @@ def test_events_that_wait_together_go_together_where_the_sink_has_it_so(db, hook
     assert len(ids) == 3 and ids.isdisjoint(e["event_id"] for r in hooks.requests for e in r.events)
     assert db.value("SELECT requests FROM outbox.progress ORDER BY batch DESC LIMIT 1") is None
     # Headers have no other place than beside the payload.
-    db.sql("SELECT outbox.pause('hooks')")
-    state_is(db, "paused")
-    db.sql("SELECT outbox.add_event('k', 'traced', %s, headers => '{\"traceparent\": \"00-1\"}'), outbox.add_event('k', 'plain', NULL)", ['{"a":  1}'])
-    db.sql("SELECT outbox.resume('hooks')")
+    with paused(db):
+        db.sql("SELECT outbox.add_event('k', 'traced', %s, headers => '{\"traceparent\": \"00-1\"}'), outbox.add_event('k', 'plain', NULL)", ['{"a":  1}'])
     nothing_pending(db)
     checker.check(checker.committed(db), hooks.records()).must_hold(repeats=0)
     traced, plain = hooks.requests[-1].events

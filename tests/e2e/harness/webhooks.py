@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -331,12 +332,18 @@ def write(db, events, keys=20, type="written", prefix="key-"):
     db.sql("SELECT outbox.add_event(%s || (g %% %s)::text, %s, json_build_object('row', g)) FROM generate_series(1, %s) g", [prefix, keys, type, events])
 
 
-def write_while_paused(db, *args, **kwargs):
-    """So that they are pending together."""
+@contextmanager
+def paused(db):
+    """What is written meanwhile is pending together."""
     db.sql("SELECT outbox.pause('hooks')")
     state_is(db, "paused")
-    write(db, *args, **kwargs)
+    yield
     db.sql("SELECT outbox.resume('hooks')")
+
+
+def write_while_paused(db, *args, **kwargs):
+    with paused(db):
+        write(db, *args, **kwargs)
 
 
 def lag(db, sink="hooks"):
