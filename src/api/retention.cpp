@@ -25,7 +25,8 @@ PGDLLEXPORT Datum outbox_keep_house(PG_FUNCTION_ARGS)
     pg::boundary([&] {
         pg::Spi spi;
         kept = store::keep_segments_now(settings::retention_s);
-        claims = store::forget_claims(settings::inbox_retention_s, most_claims);
+        core::Front front;
+        claims = store::forget_claims(front, settings::inbox_retention_s, most_claims);
     });
     bool nulls[3] = {};
     Datum values[3] = {BoolGetDatum(kept.turned), Int32GetDatum(kept.truncated), Int64GetDatum(claims)};

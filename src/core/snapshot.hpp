@@ -21,6 +21,8 @@ struct Snapshot {
         return xid < xmin || (xid < xmax && !std::binary_search(xip.begin(), xip.end(), xid));
     }
 
+    bool operator==(const Snapshot &) const = default;
+
     std::string text() const
     {
         std::string out = std::to_string(xmin) + ':' + std::to_string(xmax) + ':';

@@ -160,23 +160,32 @@ void Log::drop_finished_turns(const Progress &progress)
 static const char *const kColumns =
     "id, xid, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers::text, topic, created_at";
 
+// The ids that transactions $1 wrote up to $2 and after $3, the first $4 of them. A range of the index on (xid, id) for each transaction, in
+// its order: what is read does not depend on how much of a large transaction is done or still to come, and no statistics can make
+// the planner walk the primary key instead, which has another order.
+static std::string ids_of(const std::vector<std::string> &tables)
+{
+    std::string each;
+    for (const std::string &table : tables)
+        each += (each.empty() ? "" : " UNION ALL ") + ("(SELECT id FROM " + table + " WHERE (xid, id) > (writer.xid, $3) AND (xid, id) <= (writer.xid, $2)"
+                                                       " ORDER BY xid, id LIMIT $4)");
+    return "SELECT late.id FROM pg_catalog.unnest($1) writer (xid) CROSS JOIN LATERAL (" + each + ") late ORDER BY late.id LIMIT $4";
+}
+
 void Log::prepare_statements()
 {
     new_sql_.clear();
-    late_sql_.clear();
     by_id_sql_.clear();
+    std::vector<std::string> tables;
     for (const Turn &turn : turns_) {
-        std::string from = " FROM outbox.events_" + std::to_string(turn.segment);
+        const std::string &table = tables.emplace_back("outbox.events_" + std::to_string(turn.segment));
         const char *and_then = new_sql_.empty() ? "" : " UNION ALL ";
-        new_sql_ += and_then + ("(SELECT " + std::string(kColumns) + from + " WHERE id > $1 ORDER BY id LIMIT $2)");
-        late_sql_ += and_then + ("SELECT id" + from + " WHERE xid = ANY ($1) AND id + 0 <= $2 AND id + 0 > $3");
-        by_id_sql_ += and_then + ("SELECT " + std::string(kColumns) + from + " WHERE id = ANY ($1)");
+        new_sql_ += and_then + ("(SELECT " + std::string(kColumns) + " FROM " + table + " WHERE id > $1 ORDER BY id LIMIT $2)");
+        by_id_sql_ += and_then + ("SELECT " + std::string(kColumns) + " FROM " + table + " WHERE id = ANY ($1)");
     }
     if (turns_.size() > 1)
         new_sql_ += " ORDER BY id LIMIT $2";
-    // OFFSET 0 and id + 0: the late ones are found by the index on (xid, id) and sorted; neither the order by id nor its
-    // bounds may tempt the planner to walk the primary key instead.
-    late_sql_ = "SELECT id FROM (" + late_sql_ + " OFFSET 0) late ORDER BY id LIMIT $4";
+    late_sql_ = ids_of(tables);
     new_.reset(new_sql_.c_str());
     late_.reset(late_sql_.c_str());
     by_id_.reset(by_id_sql_.c_str());
@@ -228,32 +237,51 @@ void Log::take(Reading &r, const Cell *cells)
 
 // ---- late events ----------------------------------------------------------------------------------------------------------
 
-// Ids of events at or below the position whose transactions ended after `seen`: those that it lists as running, and those
-// between its xmax and the next xid. In full (once in a while): every row that `seen` does not see.
+// The transactions that ended after `seen`: of those that it lists as running, and of those between its xmax and the next xid.
+std::vector<std::uint64_t> Log::ended(const Reading &r) const
+{
+    const Progress &p = r.progress;
+    std::vector<std::uint64_t> ended;
+    for (std::uint64_t xid : p.seen.xip)
+        if (r.batch.snapshot.visible(xid))
+            ended.push_back(xid);
+    for (std::uint64_t xid = p.seen.xmax; xid < p.next_xid; xid++)
+        if (r.batch.snapshot.visible(xid))
+            ended.push_back(xid);
+    return ended;
+}
+
+// In full (once in a while): all that `seen` does not see and that wrote at or below the position. It walks through all that is new, too, and
+// so is done once for the batches of one snapshot.
+const std::vector<std::uint64_t> &Log::unseen(const Reading &r)
+{
+    const Progress &p = r.progress;
+    if (p.late_seen && *p.late_seen == unseen_under_)
+        return unseen_;
+    std::string seen = p.seen.text();
+    pg::Rows rows = pg::read_once("SELECT DISTINCT xid FROM outbox.events WHERE xid >= $1 AND id + 0 <= $2 AND id + 0 > $3"
+                                  " AND NOT pg_catalog.pg_visible_in_snapshot(xid, $4::pg_catalog.pg_snapshot)",
+                                  {Param::xid8(p.seen.xmin), Param::int8(p.position), Param::int8(floor_), Param::text(seen)});
+    unseen_.clear();
+    rows.each([&](const Cell *c) {
+        if (auto xid = static_cast<std::uint64_t>(c[0].number); r.batch.snapshot.visible(xid))
+            unseen_.push_back(xid);
+    });
+    unseen_under_ = r.batch.snapshot;
+    return unseen_;
+}
+
+// Ids of events at or below the position whose transactions ended after `seen`.
 std::vector<std::int64_t> Log::late_ids(Reading &r)
 {
     const Progress &p = r.progress;
-    std::int64_t after = p.late_seen ? p.late_position : 0;
-    std::int64_t limit = static_cast<std::int64_t>(r.limits.events) + 1;
-    pg::Rows rows;
-    if (full_look_) {
-        std::string seen = p.seen.text();
-        rows = pg::read_once("SELECT id FROM (SELECT id FROM outbox.events WHERE xid >= $1 AND id + 0 <= $2 AND id + 0 > $3"
-                            " AND NOT pg_catalog.pg_visible_in_snapshot(xid, $4::pg_catalog.pg_snapshot) OFFSET 0) late ORDER BY id LIMIT $5",
-                            {Param::xid8(p.seen.xmin), Param::int8(p.position), Param::int8(std::max(after, floor_)), Param::text(seen),
-                             Param::int8(limit)});
-    } else {
-        std::vector<std::uint64_t> ended;
-        for (std::uint64_t xid : p.seen.xip)
-            if (r.batch.snapshot.visible(xid))
-                ended.push_back(xid);
-        for (std::uint64_t xid = p.seen.xmax; xid < p.next_xid; xid++)
-            if (r.batch.snapshot.visible(xid))
-                ended.push_back(xid);
-        if (ended.empty())
-            return {};
-        rows = late_.read({Param::xid8s(ended.data(), ended.size()), Param::int8(p.position), Param::int8(std::max(after, floor_)), Param::int8(limit)});
-    }
+    std::vector<std::uint64_t> xids = full_look_ ? unseen(r) : ended(r);
+    if (xids.empty())
+        return {};
+    std::initializer_list<Param> params = {Param::xid8s(xids.data(), xids.size()), Param::int8(p.position),
+                                           Param::int8(std::max(p.late_seen ? p.late_position : 0, floor_)),
+                                           Param::int8(static_cast<std::int64_t>(r.limits.events) + 1)};
+    pg::Rows rows = full_look_ ? pg::read_once(ids_of({"outbox.events"}).c_str(), params) : late_.read(params);
     std::vector<std::int64_t> ids;
     ids.reserve(rows.size());
     rows.each([&](const Cell *c) { ids.push_back(c[0].number); });

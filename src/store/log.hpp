@@ -77,6 +77,8 @@ private:
     void read_late(Reading &r);
     void read_new(Reading &r);
     std::vector<std::int64_t> late_ids(Reading &r);
+    std::vector<std::uint64_t> ended(const Reading &r) const;
+    const std::vector<std::uint64_t> &unseen(const Reading &r);
     void take(Reading &r, const pg::Cell *cells);
 
     Lane lane_;
@@ -86,6 +88,8 @@ private:
     bool turns_known_ = false;
     std::uint64_t newest_fence_ = 0;
     bool full_look_ = true;    // evaluate the predicate in full, over all partitions
+    core::Snapshot unseen_under_;        // the snapshot of the last look in full,
+    std::vector<std::uint64_t> unseen_;  // and whose events it found: they can be many batches
     std::string new_sql_, late_sql_, by_id_sql_;
     pg::Statement new_{nullptr}, late_{nullptr}, by_id_{nullptr};
 };

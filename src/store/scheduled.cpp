@@ -1,41 +1,59 @@
 #include "store/scheduled.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "pg/session.hpp"
 #include "pg/spi.hpp"
 
 namespace outbox::store {
 
+using Clock = core::Front::Clock;
 using pg::Cell;
 using pg::Param;
 
 // One process at a time moves them: two would interleave their ids.
 static bool alone() { return pg::only_one(pg::Chore::scheduled); }
 
-std::int64_t move_due(std::int64_t limit)
+std::int64_t move_due(core::Front &front, std::int64_t limit, std::int64_t horizon_ms)
 {
     pg::Transaction transaction;
     if (!pg::lock_extension().present)
         return -1;
     // now(): what clock_timestamp() says may change from row to row, so it is no bound for an index: every waiting row would be read.
     static pg::Statement next(
-        "SELECT (extract(epoch FROM s.deliver_at - pg_catalog.now()) * 1000)::bigint FROM outbox.scheduled s"
-        " ORDER BY s.deliver_at LIMIT 1");
+        "SELECT (SELECT greatest(0, extract(epoch FROM s.deliver_at - pg_catalog.now()) * 1000)::bigint FROM outbox.scheduled s"
+        "   WHERE (s.deliver_at, s.id) > ($1, $2) AND s.deliver_at <= pg_catalog.now() + $3 * interval '1 millisecond'"
+        "   ORDER BY s.deliver_at, s.id LIMIT 1), pg_catalog.now()");
     static pg::Statement move(
         // outbox.cancel of the same event waits for nobody: whoever deletes the row first has it.
         "WITH due AS (DELETE FROM outbox.scheduled d WHERE d.ctid = ANY (ARRAY(SELECT s.ctid FROM outbox.scheduled s"
-        "   WHERE s.deliver_at <= pg_catalog.now() ORDER BY s.deliver_at, s.id LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING d.*)"
-        " INSERT INTO outbox.events (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic)"
-        " SELECT event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic FROM due ORDER BY deliver_at, id");
-    pg::Rows rows = next.read();
-    if (rows.size() > 0 && rows.number() <= 0 && alone()) {
-        move.run({Param::int8(limit)});
-        rows = next.read();
+        "   WHERE (s.deliver_at, s.id) > ($1, $2) AND s.deliver_at <= pg_catalog.now() ORDER BY s.deliver_at, s.id LIMIT $3"
+        "   FOR UPDATE SKIP LOCKED)) RETURNING d.*),"
+        " moved AS (INSERT INTO outbox.events (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic)"
+        " SELECT event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic FROM due ORDER BY deliver_at, id)"
+        " SELECT deliver_at, id FROM due ORDER BY deliver_at DESC, id DESC LIMIT 1");
+    core::Front::Place place = front.begin(Clock::now());
+    Cell c[2];
+    auto look = [&] {
+        next.read({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(horizon_ms)}).get(0, c);
+        return c[0].null ? horizon_ms : c[0].number;
+    };
+    std::int64_t wait = look();
+    if (wait > 0) {
+        place = {c[1].number, std::numeric_limits<std::int64_t>::max()};
+    } else if (alone()) {
+        pg::Rows moved = move.run({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(limit)});
+        if (moved.size() > 0) {
+            moved.get(0, c);
+            place = {c[0].number, c[1].number};
+        }
+        wait = look();
     }
-    std::int64_t wait = rows.size() == 0 ? -1 : std::max<std::int64_t>(rows.number(), 0);
     transaction.commit();
-    return wait;
+    front.end(place, Clock::now());
+    auto blind = std::chrono::ceil<std::chrono::milliseconds>(front.blind(Clock::now()));
+    return blind.count() > 0 ? std::min(wait, blind.count()) : wait;
 }
 
 }  // namespace outbox::store

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
+#include "core/front.hpp"
+
 namespace outbox::store {
 
-// Moves at most `limit` events that are due, in order of deliver_at, and says how many milliseconds from now the next one
-// is due: 0 at once, -1 none waits. A transaction of its own.
-std::int64_t move_due(std::int64_t limit);
+// Moves at most `limit` events that are due, in order of deliver_at, and says how many milliseconds from now to look again: 0 at once, at most
+// `horizon_ms`. A transaction of its own. -1: the extension is gone.
+std::int64_t move_due(core::Front &front, std::int64_t limit, std::int64_t horizon_ms);
 
 }  // namespace outbox::store

@@ -21,7 +21,8 @@ constexpr std::int64_t kBatch = 1'000;
 constexpr milliseconds kFirstPause{1000};
 constexpr milliseconds kBetweenPasses{1000};
 // What refresh() costs grows with the number of parked events, and live events wait meanwhile: it is done for a twentieth of the time at
-// most, and where nothing is known to have changed for a five-hundredth, so that it is not seen in every hundredth event.
+// most, and where nothing is known to have changed for a five-hundredth, so that it is not seen in every hundredth event. Where one took long
+// since the machine is busy, what was released does not wait for it as long.
 constexpr seconds kBetweenRefreshes{10};
 constexpr seconds kBetweenQuestions{2};
 constexpr int kRefreshShare = 20;
@@ -74,7 +75,7 @@ void Parking::refresh()
     store::load_gate(lane_, hold(), gate_);
     released_ = !addressed_;
     Clock::time_point now = Clock::now();
-    refresh_at_ = now + kRefreshShare * (now - begin);
+    refresh_at_ = now + std::min<Clock::duration>(kBetweenRefreshes, kRefreshShare * (now - begin));
     quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * (now - begin));
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/backoff.hpp"
 #include "core/counts.hpp"
+#include "core/front.hpp"
 #include "pg/session.hpp"
 #include "state/shared.hpp"
 #include "store/lanes.hpp"
@@ -81,6 +82,7 @@ private:
     std::optional<store::Cap> cap_;
     store::SinkConfig config_;
     store::Log log_;
+    core::Front scheduled_front_, claims_front_;
     std::unique_ptr<Publisher> publisher_;
     core::Counts counts_;  // since they were last saved
     Parking parking_{counts_};

@@ -160,14 +160,14 @@ void Relay::housekeeping()
     }
     Clock::time_point now = Clock::now();
     if (now >= scheduled_at_ || (busy_ && now >= scheduled_looked_at_ + seconds(1))) {
-        std::int64_t ms = store::move_due(kScheduledBatch);
+        std::int64_t ms = store::move_due(scheduled_front_, kScheduledBatch, kLookAtScheduled.count());
         busy_ = false;
         scheduled_looked_at_ = now;
-        scheduled_at_ = Clock::now() + (ms < 0 ? kLookAtScheduled : std::min<milliseconds>(milliseconds(ms), kLookAtScheduled));
+        scheduled_at_ = Clock::now() + (ms < 0 ? kLookAtScheduled : milliseconds(ms));
     }
     if (Clock::now() >= claims_at_) {
         pg::Transaction transaction;
-        bool more = extension_usable() && store::forget_claims(settings::inbox_retention_s, kClaims) == kClaims;
+        bool more = extension_usable() && store::forget_claims(claims_front_, settings::inbox_retention_s, kClaims) == kClaims;
         transaction.commit();
         claims_at_ = Clock::now() + (more ? kBetweenClaims : milliseconds(between_housekeepings()));
     }
@@ -244,7 +244,7 @@ void Relay::sleep(Next next)
     if (backing_off)
         until = std::min(until, back_off_until_);
     else if (lane_.lane == 0)
-        until = std::min(until, std::max(scheduled_at_, Clock::now() + milliseconds(20)));
+        until = std::min(until, std::max(std::min(scheduled_at_, claims_at_), Clock::now() + milliseconds(20)));
     if (state_ == State::idle)
         until = std::min(until, std::max(parking_.next_pass(), Clock::now() + milliseconds(20)));
     if (counts_.any)

@@ -8,7 +8,7 @@ from harness import checker
 from harness.factor import scaled
 from harness.late_commits import Load
 from harness.wait import eventually
-from harness.workload import Killer, make_sink, nothing_pending
+from harness.workload import Killer, make_sink, nothing_pending, relays
 
 DEFAULT_BATCH = 10_000
 SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else [1, 2, 3]
@@ -93,3 +93,39 @@ def test_a_relay_that_follows_the_id_alone_loses_late_commits(make_pg, kafka, se
     records = kafka.consume(topic, until=lambda got: any(r.key == b"end" for r in got))
     verdict = checker.check(checker.committed(db), records)
     assert verdict.lost and not verdict.phantom, str(verdict)
+
+
+def entries_read(db):
+    return db.value("SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE indexrelname ~ '^events_\\d+_xid$'")
+
+
+def end_relay(db):
+    [pid] = relays(db)
+    db.sql("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["in_one_go", "by_relays_that_are_ended"])
+def test_a_large_late_transaction_is_read_once(db, mock, restarted):
+    """An import that commits when later events have long gone out: many batches, and the cost of each is that of what it sends. What the
+    index on (xid, id) gives out is counted."""
+    events, batch = scaled(20_000), 200
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", batch_size=batch)
+    mock.cmd("rtt -1 20")
+    before = entries_read(db)
+    with db.connect(autocommit=False) as bulk:
+        bulk.execute("INSERT INTO outbox.events (aggregate_id, event_type, payload) SELECT g, 'late', '1' FROM generate_series(1, %s) g", [events])
+        db.sql("SELECT outbox.add_event('early', 'early', '{}')")
+        nothing_pending(db)
+        bulk.commit()
+    ended = 3 if restarted else 0
+    for nth in range(ended):
+        eventually(lambda: db.value("SELECT max(published) FROM outbox.progress") > (nth + 1) * events // 5, 60, "some of it is sent", interval=0.005)
+        end_relay(db)
+    assert not restarted or db.value("SELECT max(published) FROM outbox.progress") < events, "it was ended in the middle"
+    nothing_pending(db)
+    end_relay(db)  # which leaves its statistics
+    read = entries_read(db) - before
+    # Each id once, one more per batch; a look in full reads what is there, and each relay begins with one.
+    assert events <= read < (ended + 2) * events * 1.5, f"{read} entries of the index for {events} events"
+    assert len({r.key for r in mock.consume("t", until=events + 1)}) == events + 1

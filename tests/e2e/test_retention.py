@@ -4,8 +4,9 @@ import time
 import psycopg
 import pytest
 from harness import checker
+from harness.factor import patience, scaled
 from harness.wait import eventually
-from harness.workload import make_sink, nothing_pending
+from harness.workload import make_sink, nothing_pending, relays
 
 RUN = "SELECT turned, truncated, claims, kept_for FROM outbox.retention_run()"
 
@@ -159,6 +160,29 @@ def test_with_a_retention_of_zero_events_go_as_soon_as_they_are_published(make_p
     turns, allowed = pg.sql("SELECT last_value, extract(epoch FROM clock_timestamp() - %s) / 5 FROM outbox.turn", [begin])[0]
     assert 1 <= turns <= allowed
     assert len(kafka.consume(topic, until=100)) == 100
+
+
+def test_claims_that_are_gone_cost_nothing_while_somebody_holds_an_old_snapshot(db, mock):
+    """They stay in the index of the claims then, which a relay would pass through before each thousand that it deletes."""
+    gone, rounds = scaled(100_000), 20
+    claim = "INSERT INTO outbox.inbox SELECT 'c', gen_random_uuid(), now() - interval '31 days' + g * interval '1 ms' FROM generate_series(%s::int, %s::int) g"
+    mock.cmd("topic t 1")
+    db.sql(claim, [1, gone])
+    with db.connect(autocommit=False) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM outbox.inbox")
+        db.sql("DELETE FROM outbox.inbox")
+        db.sql(claim, [gone + 1, gone + rounds * 1000])
+        read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'inbox_claimed_at'"
+        before = db.value(read)
+        make_sink(db, mock, "t")
+        eventually(lambda: db.value("SELECT count(*) FROM outbox.inbox") == 0, patience(60), "they are deleted")
+        [relay] = relays(db)
+        db.sql("SELECT pg_terminate_backend(%s, 10000)", [relay])  # it leaves its statistics
+        passed = (db.value(read) - before) / gone
+    print(f"passed by {passed:.1f} times")
+    # Each round would pass by them twice.
+    assert 1 <= passed < rounds, f"passed by {passed:.1f} times"
 
 
 def test_the_inbox_remembers_for_longer_than_the_log_and_forgets_by_itself(db, make_db, kafka, topic):

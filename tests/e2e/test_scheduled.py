@@ -1,9 +1,12 @@
 """Scheduled events: they wait in outbox.scheduled and are ordinary events from the moment they are due."""
+import os
 import random
+import time
+from pathlib import Path
 
 from harness.factor import patience, scaled
 from harness.wait import eventually, never
-from harness.workload import Threads, nothing_pending
+from harness.workload import Threads, nothing_pending, relays
 
 from test_first_event import make_sink
 
@@ -97,3 +100,31 @@ def test_a_transaction_that_sits_on_a_scheduled_event_holds_up_no_other(db, kafk
         assert [r.value for r in kafka.consume(topic, until=1, timeout=20)] == [b"2"]
         sitting.rollback()
     assert [r.value for r in kafka.consume(topic, until=2, timeout=20)] == [b"2", b"1"]
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_what_has_moved_costs_nothing_while_somebody_holds_an_old_snapshot(db, mock):
+    """Moved and cancelled events stay in the table and its index then, as many as there were since the snapshot was taken. A look that began
+    with them each time would be all that the relay does."""
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t")
+    db.sql("INSERT INTO outbox.scheduled (aggregate_id, event_type, payload, deliver_at)"
+           " SELECT 'k', 'gone', '1', now() + interval '1 day' FROM generate_series(1, %s) g", [scaled(200_000)])
+    with db.connect(autocommit=False) as old:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM outbox.scheduled")
+        db.sql("UPDATE outbox.scheduled SET deliver_at = now() - interval '1 day'")
+        db.sql("DELETE FROM outbox.scheduled")
+        eventually(lambda: relays(db), 20, "the relay runs")
+        relay, = relays(db)
+        db.sql("SELECT outbox.add_event('k', 'due', '1', deliver_at => clock_timestamp() + g * interval '50 milliseconds')"
+               " FROM generate_series(1, 100) g")
+        begin, before = time.monotonic(), cpu_seconds(relay)
+        records = mock.consume("t", until=100, timeout=60)
+        share = (cpu_seconds(relay) - before) / (time.monotonic() - begin)
+    assert len(records) == 100
+    assert share < 0.2, f"the relay was busy for {share:.0%} of the time"
