@@ -5,13 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <utility>
 
 namespace outbox::core {
 
 // Deleted rows stay in the table and its index, dead, for as long as somebody holds an old snapshot, and whoever begins at the front passes by
-// all of them. So a look begins where the last one ended; at the front, where it finds what was committed late, for a twentieth of the
-// time at most.
+// all of them. Where that takes long a look begins where the last one ended; at the front, where it finds what was committed
+// late, for a twentieth of the time at most.
 class Front {
 public:
     using Clock = std::chrono::steady_clock;
@@ -21,36 +20,33 @@ public:
         std::int64_t id = 0;
     };
 
-    // Where a look that begins now is to begin.
+    // Where a look is to begin.
     Place begin(Clock::time_point now)
     {
-        began_ = now;
-        if (now < again_at_)
-            return place_;
-        at_front_ = true;
-        return {};
+        at_front_ = now >= again_at_;
+        return at_front_ ? Place{} : place_;
     }
 
-    // It is over, and what it did is committed: nothing was left before this place. A look that failed does not call it, and the next
-    // one begins where that one did.
-    void end(Place place, Clock::time_point now)
+    // What it took to look whether there is anything: time of this thread, since the machine may be busy.
+    void looked(Clock::duration took, Clock::time_point now)
     {
-        place_ = place;
-        if (at_front_)
-            again_at_ = now + std::min<Clock::duration>(kMost, kShare * (now - began_));
-        whole_ = std::exchange(at_front_, false);
+        if (at_front_ && took > kShort)
+            again_at_ = now + kShare * took;
     }
 
-    // How long until a look finds all that there is; none if the last one did.
-    Clock::duration blind(Clock::time_point now) const { return whole_ ? Clock::duration{} : std::max(again_at_ - now, Clock::duration{}); }
+    // Where the next look may begin. Who did not come to look leaves it where it was.
+    void move(Place place) { place_ = place; }
+
+    // How long until a look may begin at the front, where the last one did not; none, if it did.
+    Clock::duration blind(Clock::time_point now) const { return at_front_ ? Clock::duration{} : std::max(again_at_ - now, Clock::duration{}); }
 
 private:
     static constexpr int kShare = 20;
-    static constexpr std::chrono::seconds kMost{10};  // a look may have taken long since the machine was busy
+    static constexpr std::chrono::milliseconds kShort{1};
 
     Place place_;
-    Clock::time_point began_{}, again_at_{};
-    bool at_front_ = false, whole_ = false;
+    Clock::time_point again_at_{};
+    bool at_front_ = false;
 };
 
 }  // namespace outbox::core

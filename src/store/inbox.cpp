@@ -1,5 +1,6 @@
 #include "store/inbox.hpp"
 
+#include "core/thread_time.hpp"
 #include "pg/spi.hpp"
 
 namespace outbox::store {
@@ -19,15 +20,16 @@ std::int64_t forget_claims(core::Front &front, std::int64_t retention_s, std::in
         "   ORDER BY i.claimed_at LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING claimed_at)"
         " SELECT pg_catalog.count(*), max(claimed_at) FROM gone");
     core::Front::Place place = front.begin(Clock::now());
+    std::chrono::nanoseconds begin = core::thread_time();
     std::int64_t gone = 0;
     if (any.run({Param::timestamptz(place.time), Param::int8(retention_s)}).size() > 0) {  // FOR UPDATE may cost a transaction id
         pg::Cell c[2];
         forget.run({Param::timestamptz(place.time), Param::int8(retention_s), Param::int8(limit)}).get(0, c);
         gone = c[0].number;
         if (!c[1].null)
-            place.time = c[1].number;
+            front.move({c[1].number, 0});  // if the transaction fails yet, those come when a look begins at the front
     }
-    front.end(place, Clock::now());  // if the transaction fails yet, those come when a look begins at the front
+    front.looked(core::thread_time() - begin, Clock::now());
     return gone;
 }
 

@@ -1,6 +1,7 @@
 #include "store/log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/keyhash.hpp"
 #include "pg/session.hpp"
@@ -109,6 +110,7 @@ void Log::restart()
 {
     turns_known_ = false;
     full_look_ = true;
+    unseen_.reset();
 }
 
 void Log::load_turns(std::int64_t current)
@@ -251,24 +253,21 @@ std::vector<std::uint64_t> Log::ended(const Reading &r) const
     return ended;
 }
 
-// In full (once in a while): all that `seen` does not see and that wrote at or below the position. It walks through all that is new, too, and
-// so is done once for the batches of one snapshot.
+// In full (once in a while): of those from its xmax on all that wrote at or below the position. It may pass by much that is new, and so is done
+// once for the batches of a range of late events.
 const std::vector<std::uint64_t> &Log::unseen(const Reading &r)
 {
     const Progress &p = r.progress;
-    if (p.late_seen && *p.late_seen == unseen_under_)
-        return unseen_;
-    std::string seen = p.seen.text();
-    pg::Rows rows = pg::read_once("SELECT DISTINCT xid FROM outbox.events WHERE xid >= $1 AND id + 0 <= $2 AND id + 0 > $3"
-                                  " AND NOT pg_catalog.pg_visible_in_snapshot(xid, $4::pg_catalog.pg_snapshot)",
-                                  {Param::xid8(p.seen.xmin), Param::int8(p.position), Param::int8(floor_), Param::text(seen)});
-    unseen_.clear();
-    rows.each([&](const Cell *c) {
-        if (auto xid = static_cast<std::uint64_t>(c[0].number); r.batch.snapshot.visible(xid))
-            unseen_.push_back(xid);
-    });
-    unseen_under_ = r.batch.snapshot;
-    return unseen_;
+    if (unseen_ && p.late_seen && unseen_->by == *p.late_seen && unseen_->seen == p.seen && unseen_->position == p.position)
+        return unseen_->xids;
+    pg::Rows rows = pg::read_once("SELECT DISTINCT xid FROM outbox.events WHERE xid >= $1 AND id + 0 <= $2 AND id + 0 > $3",
+                                  {Param::xid8(p.seen.xmax), Param::int8(p.position), Param::int8(floor_)});
+    std::vector<std::uint64_t> xids = p.seen.xip;
+    xids.reserve(xids.size() + rows.size());
+    rows.each([&](const Cell *c) { xids.push_back(static_cast<std::uint64_t>(c[0].number)); });
+    xids.erase(std::remove_if(xids.begin(), xids.end(), [&](std::uint64_t xid) { return !r.batch.snapshot.visible(xid); }), xids.end());
+    unseen_ = Unseen{r.batch.snapshot, p.seen, p.position, std::move(xids)};
+    return unseen_->xids;
 }
 
 // Ids of events at or below the position whose transactions ended after `seen`.

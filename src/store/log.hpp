@@ -88,8 +88,13 @@ private:
     bool turns_known_ = false;
     std::uint64_t newest_fence_ = 0;
     bool full_look_ = true;    // evaluate the predicate in full, over all partitions
-    core::Snapshot unseen_under_;        // the snapshot of the last look in full,
-    std::vector<std::uint64_t> unseen_;  // and whose events it found: they can be many batches
+    // What the last look in full found, which can be many batches: transactions that `by` sees and `seen` does not, with events up to `position`.
+    struct Unseen {
+        core::Snapshot by, seen;
+        std::int64_t position;
+        std::vector<std::uint64_t> xids;
+    };
+    std::optional<Unseen> unseen_;
     std::string new_sql_, late_sql_, by_id_sql_;
     pg::Statement new_{nullptr}, late_{nullptr}, by_id_{nullptr};
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/thread_time.hpp"
 #include "pg/session.hpp"
 #include "pg/spi.hpp"
 
@@ -11,6 +12,9 @@ namespace outbox::store {
 using Clock = core::Front::Clock;
 using pg::Cell;
 using pg::Param;
+
+// Of what is behind a look that found nothing due, so much is looked at again: it may have been committed meanwhile.
+constexpr std::int64_t kCommitLate = 5'000'000;  // microseconds
 
 // One process at a time moves them: two would interleave their ids.
 static bool alone() { return pg::only_one(pg::Chore::scheduled); }
@@ -22,7 +26,7 @@ std::int64_t move_due(core::Front &front, std::int64_t limit, std::int64_t horiz
         return -1;
     // now(): what clock_timestamp() says may change from row to row, so it is no bound for an index: every waiting row would be read.
     static pg::Statement next(
-        "SELECT (SELECT greatest(0, extract(epoch FROM s.deliver_at - pg_catalog.now()) * 1000)::bigint FROM outbox.scheduled s"
+        "SELECT (SELECT greatest(0, pg_catalog.ceil(extract(epoch FROM s.deliver_at - pg_catalog.now()) * 1000))::bigint FROM outbox.scheduled s"
         "   WHERE (s.deliver_at, s.id) > ($1, $2) AND s.deliver_at <= pg_catalog.now() + $3 * interval '1 millisecond'"
         "   ORDER BY s.deliver_at, s.id LIMIT 1), pg_catalog.now()");
     static pg::Statement move(
@@ -32,26 +36,27 @@ std::int64_t move_due(core::Front &front, std::int64_t limit, std::int64_t horiz
         "   FOR UPDATE SKIP LOCKED)) RETURNING d.*),"
         " moved AS (INSERT INTO outbox.events (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic)"
         " SELECT event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic FROM due ORDER BY deliver_at, id)"
-        " SELECT deliver_at, id FROM due ORDER BY deliver_at DESC, id DESC LIMIT 1");
+        " SELECT deliver_at, id, pg_catalog.count(*) OVER () FROM due ORDER BY deliver_at DESC, id DESC LIMIT 1");
     core::Front::Place place = front.begin(Clock::now());
-    Cell c[2];
-    auto look = [&] {
-        next.read({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(horizon_ms)}).get(0, c);
-        return c[0].null ? horizon_ms : c[0].number;
-    };
-    std::int64_t wait = look();
-    if (wait > 0) {
-        place = {c[1].number, std::numeric_limits<std::int64_t>::max()};
-    } else if (alone()) {
+    std::chrono::nanoseconds begin = core::thread_time();
+    Cell c[3];
+    next.read({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(horizon_ms)}).get(0, c);
+    front.looked(core::thread_time() - begin, Clock::now());
+    std::int64_t wait = c[0].null ? horizon_ms : c[0].number;
+    bool come = wait > 0;  // to where nothing is due
+    core::Front::Place end{c[1].number - kCommitLate, 0};
+    if (!come && alone()) {
         pg::Rows moved = move.run({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(limit)});
+        come = true;
         if (moved.size() > 0) {
             moved.get(0, c);
-            place = {c[0].number, c[1].number};
+            if (c[2].number == limit)
+                end = {c[0].number, c[1].number};
         }
-        wait = look();
     }
     transaction.commit();
-    front.end(place, Clock::now());
+    if (come)
+        front.move(end);
     auto blind = std::chrono::ceil<std::chrono::milliseconds>(front.blind(Clock::now()));
     return blind.count() > 0 ? std::min(wait, blind.count()) : wait;
 }

@@ -6,6 +6,7 @@
 
 #include "core/refusal.hpp"
 #include "core/route.hpp"
+#include "core/thread_time.hpp"
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "state/settings.hpp"
@@ -21,8 +22,8 @@ constexpr std::int64_t kBatch = 1'000;
 constexpr milliseconds kFirstPause{1000};
 constexpr milliseconds kBetweenPasses{1000};
 // What refresh() costs grows with the number of parked events, and live events wait meanwhile: it is done for a twentieth of the time at
-// most, and where nothing is known to have changed for a five-hundredth, so that it is not seen in every hundredth event. Where one took long
-// since the machine is busy, what was released does not wait for it as long.
+// most, and where nothing is known to have changed for a five-hundredth, so that it is not seen in every hundredth event. By the time that this
+// thread worked: where it took long since the machine is busy, what was released does not wait twenty times as long for the next.
 constexpr seconds kBetweenRefreshes{10};
 constexpr seconds kBetweenQuestions{2};
 constexpr int kRefreshShare = 20;
@@ -68,15 +69,16 @@ void Parking::readdress()
 // Makes due what waits behind nothing any more, and reads which keys are gated.
 void Parking::refresh()
 {
-    Clock::time_point begin = Clock::now();
+    std::chrono::nanoseconds begin = core::thread_time();
     readdress();
     if (anything_)
         store::promote(lane_, hold(), closed());
     store::load_gate(lane_, hold(), gate_);
     released_ = !addressed_;
     Clock::time_point now = Clock::now();
-    refresh_at_ = now + std::min<Clock::duration>(kBetweenRefreshes, kRefreshShare * (now - begin));
-    quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * (now - begin));
+    std::chrono::nanoseconds took = core::thread_time() - begin;
+    refresh_at_ = now + kRefreshShare * took;
+    quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * took);
 }
 
 store::Destinations Parking::closed() const

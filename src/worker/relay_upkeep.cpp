@@ -243,7 +243,7 @@ void Relay::sleep(Next next)
     Clock::time_point until = Clock::now() + milliseconds(settings::poll_interval_ms);
     if (backing_off)
         until = std::min(until, back_off_until_);
-    else if (lane_.lane == 0)
+    else if (lane_.lane == 0 && config_.error.empty())
         until = std::min(until, std::max(std::min(scheduled_at_, claims_at_), Clock::now() + milliseconds(20)));
     if (state_ == State::idle)
         until = std::min(until, std::max(parking_.next_pass(), Clock::now() + milliseconds(20)));
