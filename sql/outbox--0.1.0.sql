@@ -612,10 +612,12 @@ CREATE FUNCTION outbox.foreign_home(home text) RETURNS text
     LANGUAGE c STABLE SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'outbox_foreign_home';
 COMMENT ON FUNCTION outbox.foreign_home(text) IS 'Why a sink with this option `home` does not publish here; NULL: it is at home';
 
--- Counts what is pending for a sink, late events and new ones, in one pass for all its lanes. The settings pin the shape
--- of its plan: by the primary key from the lowest position on, and the late ones by their transaction. No event of a
--- transaction from next_xid on can be late. Of a long backlog the first two million ids are counted and the rest is taken to be
--- like them, unless the sink takes none of these: who asks every few seconds must not scan ten million.
+-- Counts what is pending for a sink, late events and new ones, in one pass for all its lanes. The settings pin the shape of its plan: by
+-- the primary key from the lowest position on, and the late ones by their transaction. Those are what `seen` has as running, and
+-- of what begins at its xmax what had begun when all up to the position was read. (Not all from its xmin on: while a transaction
+-- stays open for hours each look would pass by what was written since. OFFSET 0: by the index on xid, whatever the statistics say.)
+-- Of a long backlog the first two million ids are counted and the rest is taken to be like them, unless the sink takes none of these:
+-- who asks every few seconds must not scan ten million.
 CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_at timestamptz, OUT estimated boolean)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
@@ -648,9 +650,11 @@ CREATE FUNCTION outbox.backlog(sink_id integer, OUT pending bigint, OUT oldest_a
         SELECT c.pending * (s.last - s.lowest) / (s.counted_to - s.lowest) AS pending, NULL::timestamptz AS oldest_at
         FROM sink s, counted c WHERE c.pending > 0 AND s.last > s.counted_to),
     late AS (
-        SELECT count(*) AS pending, min(o.created_at) AS oldest_at FROM lane l, outbox.events o
-        WHERE o.xid >= pg_snapshot_xmin(l.seen) AND o.xid < l.next_xid AND o.id <= l."position" AND o.id > l.floor
-          AND NOT pg_visible_in_snapshot(o.xid, l.seen)
+        SELECT count(*) AS pending, min(o.created_at) AS oldest_at FROM lane l CROSS JOIN LATERAL (
+            SELECT r.* FROM pg_snapshot_xip(l.seen) x (xid), LATERAL (SELECT * FROM outbox.events w WHERE w.xid = x.xid OFFSET 0) r
+            UNION ALL
+            (SELECT * FROM outbox.events w WHERE w.xid >= pg_snapshot_xmax(l.seen) AND w.xid < l.next_xid OFFSET 0)) o
+        WHERE o.id <= l."position" AND o.id > l.floor
           AND NOT coalesce(o.id <= l.late_position AND pg_visible_in_snapshot(o.xid, l.late_seen), false)
           AND (l.lanes = 1 OR outbox.lane_of(o.aggregate_id, o.id, l.lanes) = l.lane)
           AND (l.events = '*' OR outbox.takes(l.events, o.aggregate_type, o.event_type)))

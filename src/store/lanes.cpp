@@ -109,15 +109,21 @@ void record(const Lane &lane, const Progress &p, std::int32_t events)
                 requests.empty() ? Param::none(Param::Type::int8_array) : Param::int8s(requests.data(), requests.size())});
 }
 
-void thin_progress(const Lane &lane)
+void Thinning::step(const Lane &lane, std::int64_t newest)
 {
-    // A row stays if it is the last of its minute; every row of the last two minutes stays until the next time.
-    pg::run_once("DELETE FROM outbox.progress d WHERE d.sink_id = $1 AND d.epoch = $2 AND d.lane = $3"
+    if (lane.epoch != epoch_)
+        *this = Thinning(lane.epoch);
+    // A row stays if it is the last of its minute; every row of the last two minutes stays until a later time.
+    pg::run_once("DELETE FROM outbox.progress d WHERE d.sink_id = $1 AND d.epoch = $2 AND d.lane = $3 AND d.batch > $4"
                  " AND d.recorded_at < pg_catalog.now() - interval '2 minutes'"
                  " AND EXISTS (SELECT FROM outbox.progress n WHERE n.sink_id = d.sink_id AND n.epoch = d.epoch AND n.lane = d.lane"
                  "             AND n.batch = d.batch + 1"
                  "             AND pg_catalog.date_trunc('minute', n.recorded_at) = pg_catalog.date_trunc('minute', d.recorded_at))",
-                 {Param::int4(lane.sink_id), Param::int4(lane.epoch), Param::int4(lane.lane)});
+                 {Param::int4(lane.sink_id), Param::int4(lane.epoch), Param::int4(lane.lane), Param::int8(decided_)});
+    if (auto now = std::chrono::steady_clock::now(); now - marked_at_ > std::chrono::minutes(3)) {
+        decided_ = std::exchange(mark_, newest);
+        marked_at_ = now;
+    }
 }
 
 // ---- changing the number of lanes -----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Lanes: claiming one, how far it has come, recording a batch, changing their number. C++ regime.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,7 +17,7 @@ struct Progress {
     std::int64_t batch = 0;  // numbers the rows of a lane
     std::int64_t position = 0;
     core::Snapshot seen;
-    std::uint64_t next_xid = 0;  // transactions from here on had not begun when `seen` (or late_seen) was read
+    std::uint64_t next_xid = 0;  // transactions from here on had not begun when all up to `position` was read
     std::int64_t late_position = 0;
     std::optional<core::Snapshot> late_seen;
     std::int64_t published = 0;
@@ -55,8 +56,20 @@ void lock_records();
 // Appends `progress` as the lane's newest row. `events`: how many this batch delivered.
 void record(const Lane &lane, const Progress &progress, std::int32_t events);
 
-// Deletes progress rows that nothing needs: all but the newest and, for outbox.status, about one a minute.
-void thin_progress(const Lane &lane);
+// Deletes progress rows that nothing needs: all but the newest and, for outbox.status, about one a minute. Those of which it is decided are
+// not looked at again: deleted ones stay in the index for as long as somebody holds an old snapshot.
+class Thinning {
+public:
+    explicit Thinning(std::int32_t epoch = 0) : epoch_(epoch) {}
+    // `newest`: the number of the row that was just recorded.
+    void step(const Lane &lane, std::int64_t newest);
+
+private:
+    std::int32_t epoch_;
+    std::int64_t decided_ = -1;  // rows up to it
+    std::int64_t mark_ = -1;     // rows up to it are older than marked_at_, and so decided by a step that is late enough
+    std::chrono::steady_clock::time_point marked_at_{};
+};
 
 // ---- changing the number of lanes -----------------------------------------------------------------------------------------
 // Called by the relay of lane 0 when the sink's option differs from the number in force; each is a transaction of its own.

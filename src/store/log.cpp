@@ -122,7 +122,7 @@ void Log::load_turns(std::int64_t current)
         if (!unfenced)
             return;
     }
-    std::int64_t oldest = turns_known_ && !turns_.empty() ? turns_.front().turn : 0;
+    std::int64_t oldest = turns_known_ && !turns_.empty() ? turns_.front().turn : current - kSegments + 1;
     static pg::Statement select("SELECT turn, segment, coalesce(fence, '0'::pg_catalog.xid8) FROM outbox.segments"
                                 " WHERE turn >= $1 AND truncated_at IS NULL ORDER BY turn");
     // Under the read's own snapshot a turn that just began may have no row yet, nor one that began while this process was
@@ -372,10 +372,10 @@ void Log::read(Batch &batch, const Progress &progress, const std::optional<Cap> 
         batch.after.seen = batch.snapshot;
         if (cap && !batch.more)
             batch.after.position = std::max(batch.after.position, cap->position);
+        // Read after the rows: a transaction that begins later draws ids above all that was read.
+        batch.after.next_xid = std::max(progress.next_xid, cap ? cap->next_xid : pg::next_xid());
         full_look_ = false;
     }
-    // Read after the rows: a transaction that begins later draws ids above all that was read.
-    batch.after.next_xid = cap ? std::max(progress.next_xid, cap->next_xid) : std::max(progress.next_xid, pg::next_xid());
     batch.after.published = progress.published + static_cast<std::int64_t>(batch.events.size());
     batch.moved = batch.after.position != progress.position || batch.after.late_seen.has_value() || progress.late_seen.has_value();
 }

@@ -79,8 +79,9 @@ void load_gate(const Lane &lane, bool hold, core::KeyGate &gate)
 {
     gate.clear();
     pg::Rows rows = pg::run_once("SELECT DISTINCT destination, aggregate_id FROM outbox.parked_events"
-                                 " WHERE sink_id = $1 AND aggregate_id IS NOT NULL AND ($2 OR reason <> 'dead')",
-                                 {Param::int4(lane.sink_id), Param::boolean(hold)});
+                                 " WHERE sink_id = $1 AND aggregate_id IS NOT NULL AND ($2 OR reason <> 'dead')"
+                                 " AND ($3 = 1 OR outbox.lane_of(aggregate_id, id, $3) = $4)",
+                                 {Param::int4(lane.sink_id), Param::boolean(hold), Param::int4(lane.lanes), Param::int4(lane.lane)});
     Cell c[2];
     for (std::size_t i = 0; i < rows.size(); i++) {
         rows.get(i, c);
@@ -125,10 +126,10 @@ void promote(const Lane &lane, bool hold, const Destinations &closed)
         "SELECT w.id FROM (SELECT p.id, p.reason, p.destination, p.aggregate_id,"
         "     min(p.id) FILTER (WHERE p.reason <> 'behind' AND ($2 OR p.reason <> 'dead'))"
         "       OVER (PARTITION BY p.destination COLLATE \"C\", p.aggregate_id COLLATE \"C\") AS first_id"
-        "   FROM outbox.parked_events p WHERE p.sink_id = $1) w"
+        "   FROM outbox.parked_events p WHERE p.sink_id = $1 AND outbox.lane_of(p.aggregate_id, p.id, $4) = $5) w"
         // All that wait behind a key's released event at once: one by one a busy key would never catch up.
         " WHERE w.reason = 'behind' AND (w.aggregate_id IS NULL OR w.first_id IS NULL OR w.first_id > w.id)"
-        "   AND w.destination <> ALL (pg_catalog.string_to_array($3, ',')) AND outbox.lane_of(w.aggregate_id, w.id, $4) = $5");
+        "   AND w.destination <> ALL (pg_catalog.string_to_array($3, ','))");
     static pg::Statement update(
         "UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.now()"
         " WHERE sink_id = $1 AND id IN (SELECT p.id FROM outbox.parked_events p"

@@ -1,6 +1,7 @@
 #include "store/segments.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace outbox::store {
 
 using pg::Cell;
 using pg::Param;
+
+constexpr std::chrono::hours kForgetProgress{1};
 
 // A segment spans a fraction of the retention, so that an event is kept at most one span longer; never less than a few
 // seconds, so that no retention makes the ring spin.
@@ -84,7 +87,8 @@ static bool truncatable(std::int64_t turn, int segment, std::int64_t retention_s
 
 static bool truncate_oldest(std::int64_t retention_s)
 {
-    pg::Rows rows = pg::run_once("SELECT turn, segment FROM outbox.segments WHERE truncated_at IS NULL AND fence IS NOT NULL ORDER BY turn LIMIT 1");
+    pg::Rows rows = pg::run_once("SELECT turn, segment FROM outbox.segments WHERE truncated_at IS NULL AND fence IS NOT NULL"
+                                 " AND turn > (SELECT max(turn) FROM outbox.segments) - $1 ORDER BY turn LIMIT 1", {Param::int8(kSegments)});
     if (rows.size() == 0)
         return false;
     Cell c[2];
@@ -116,7 +120,7 @@ static void forget_dropped(std::int64_t retention_s)
 }
 
 // Old progress rows, which told what was published when, go with the events that they told of. The newest of a lane stays,
-// and so does what truncation asks for: a row that is older than the retention.
+// and so does what truncation asks for: a row that is older than the retention. It reads the whole table.
 static void forget_progress(std::int64_t retention_s)
 {
     pg::run_once("DELETE FROM outbox.progress d WHERE d.recorded_at < pg_catalog.clock_timestamp() - ($1 * 2 + 3600) * interval '1 second'"
@@ -141,7 +145,11 @@ void keep_segments(std::int64_t retention_s)
     for (bool more = true; std::exchange(more, false);)
         by_itself([=, &more] { more = truncate_oldest(retention_s); });
     by_itself([=] { forget_dropped(retention_s); });
-    by_itself([=] { forget_progress(retention_s); });
+    static std::chrono::steady_clock::time_point forget_at;
+    if (auto now = std::chrono::steady_clock::now(); now >= forget_at) {
+        forget_at = now + kForgetProgress;
+        by_itself([=] { forget_progress(retention_s); });
+    }
 }
 
 Kept keep_segments_now(std::int64_t retention_s)

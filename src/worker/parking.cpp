@@ -33,7 +33,7 @@ constexpr int kUntested = 3;  // passes
 void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
 {
     publisher_.reset();  // what was redriven is to be judged anew, by a producer that remembers nothing of its topic
-    bool known = gate_is_true_ && config.options == options_ && lane.sink_id == lane_.sink_id;
+    bool known = gate_is_true_ && config.options == options_ && lane.sink_id == lane_.sink_id && lane.lane == lane_.lane && lane.lanes == lane_.lanes;
     lane_ = lane;
     options_ = config.options;
     name_ = config.name;

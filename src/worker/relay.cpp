@@ -297,8 +297,6 @@ void Relay::record(const store::Progress &progress, std::int64_t delivered)
 {
     store::record(lane_, progress, static_cast<std::int32_t>(delivered));
     recorded(progress, delivered);
-    if (progress_.batch % kThinEvery == 0)
-        store::thin_progress(lane_);
 }
 
 void Relay::recorded(const store::Progress &progress, std::int64_t delivered)
@@ -308,6 +306,8 @@ void Relay::recorded(const store::Progress &progress, std::int64_t delivered)
     recorded_xmin_ = progress.seen.xmin;
     recorded_at_ = Clock::now();
     shared::set_progress(progress.position, delivered);
+    if (progress.batch % kThinEvery == 0)
+        thinning_.step(lane_, progress.batch);
 }
 
 // ---- the process ----------------------------------------------------------------------------------------------------------

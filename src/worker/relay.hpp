@@ -82,6 +82,7 @@ private:
     std::optional<store::Cap> cap_;
     store::SinkConfig config_;
     store::Log log_;
+    store::Thinning thinning_;
     core::Front scheduled_front_, claims_front_;
     std::unique_ptr<Publisher> publisher_;
     core::Counts counts_;  // since they were last saved

@@ -1,4 +1,4 @@
-"""Neither an old snapshot nor stale statistics make a relay slower."""
+"""Neither an old snapshot nor stale statistics make a relay slower, nor an open transaction a look at the views."""
 import re
 import time
 
@@ -30,6 +30,45 @@ def test_an_old_snapshot_elsewhere_does_not_slow_the_relay_down(db, kafka, topic
         assert last < 2 * first, f"{first:.2f} s at first, {last:.2f} s at last: {rounds}"
     before = db.value("SELECT pg_table_size('outbox.lanes') + pg_table_size('outbox.sinks')")
     assert before <= 2 * (8192 * 5), "nothing is updated from pass to pass"
+
+
+def test_of_old_progress_rows_one_a_minute_stays(db, mock):
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", batch_size=1)
+    write(db, 1100)
+    nothing_pending(db)
+    db.sql("UPDATE outbox.progress SET recorded_at = date_trunc('hour', now()) - (batch % 5 + 60) * interval '1 minute'")
+    recorded = db.value("SELECT max(batch) FROM outbox.progress")
+    write(db, 1100)
+    nothing_pending(db)
+    left = [b for b, in db.sql("SELECT batch FROM outbox.progress WHERE batch < %s ORDER BY 1", [recorded])]
+    # Neighbours were recorded in different minutes there: they all stay. Of those of one minute the last does.
+    assert len(left) > 1000
+    db.sql("UPDATE outbox.progress SET recorded_at = date_trunc('hour', now()) - (batch / 500 + 60) * interval '1 minute'")
+    write(db, 1100)
+    nothing_pending(db)
+    left = [b for b, in db.sql("SELECT batch FROM outbox.progress WHERE batch < %s ORDER BY 1", [recorded])]
+    assert left == [b for b in range(499, recorded, 500)], left
+
+
+def test_a_transaction_that_stays_open_does_not_make_a_look_at_the_views_longer(db, mock):
+    """Whatever was written since it began is above the xmin of each lane's snapshot."""
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t")
+    with db.connect(autocommit=False) as open_for_hours:
+        open_for_hours.execute("SELECT pg_current_xact_id()")
+        write(db, scaled(5000))
+        nothing_pending(db)
+
+        def passed_by():
+            return db.value("SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname ~ '^events_'")
+        with db.connect() as c:
+            c.execute("SELECT pg_stat_force_next_flush()")
+            before = passed_by()
+            for view in ("lag", "metrics", "metrics_log", "health"):
+                c.execute(f"SELECT * FROM outbox.{view}").fetchall()
+            c.execute("SELECT pg_stat_force_next_flush()")
+            assert passed_by() - before < 100
 
 
 def test_a_relay_reads_by_the_index_whatever_the_statistics_say(make_pg, kafka, topic):
