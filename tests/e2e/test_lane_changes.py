@@ -36,3 +36,22 @@ def test_lanes_from_one_to_four_to_two_to_one_under_load(db, kafka, seed, rng, c
     verdict = checker.check(events, kafka.consume(topic))
     print(verdict)
     verdict.must_hold(repeats=killer.most_repeats(4, BATCH))
+
+
+def test_what_is_parked_holds_its_keys_back_in_the_lanes_that_they_come_to(db, mock):
+    """Each relay knows the parked keys of its own lane alone; fewer lanes are given keys of others."""
+    keys = [f"k{n}" for n in range(20)]
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t", lanes=4, message_max_bytes=1000)
+    eventually(lambda: len(relays(db)) == 4, 30, "4 relays")
+    for key in keys:
+        db.sql("SELECT outbox.add_event(%s, 'large', to_json(repeat('x', 2000)))", [key])
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'dead'") == len(keys), 30, "all are dead")
+    for option, lanes in [("SET lanes '2'", 2), ("DROP lanes", 1), ("ADD lanes '3'", 3)]:
+        set_lanes(db, option, lanes)
+        for key in keys:
+            db.sql("SELECT outbox.add_event(%s, 'small', '1')", [key])
+        nothing_pending(db)
+        db.sql("DELETE FROM outbox.parked_events WHERE reason = 'behind'")
+    db.sql("SELECT outbox.add_event('other', 'small', '1')")
+    assert [r.key for r in mock.consume("t", until=lambda got: any(r.key == b"other" for r in got))] == [b"other"]
