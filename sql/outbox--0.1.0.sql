@@ -273,13 +273,13 @@ CREATE TABLE outbox.parked_events (
     parked_at       timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (sink_id, id)
 );
--- A hash index: keys can be longer than a btree's entries may be.
-CREATE INDEX parked_events_key ON outbox.parked_events USING hash (aggregate_id);
+-- By a hash: keys can be longer than a btree's entries may be. With the id, since all of them may be of one key.
+CREATE INDEX parked_events_key ON outbox.parked_events (pg_catalog.hashtextextended(aggregate_id, 0), id);
 CREATE INDEX parked_events_event_id ON outbox.parked_events (event_id);
 -- In trouble it grows and empties again, with an update per attempt: as for outbox.progress.
 ALTER TABLE outbox.parked_events SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
     autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
-CREATE INDEX parked_events_due ON outbox.parked_events (sink_id, next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX parked_events_due ON outbox.parked_events (sink_id, next_attempt_at, id) WHERE next_attempt_at IS NOT NULL;
 COMMENT ON TABLE outbox.parked_events IS 'Events that could not be delivered, each with its own copy of the event';
 
 CREATE TABLE outbox.discarded (

@@ -152,7 +152,7 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         "SELECT " EVENT_COLUMNS " FROM outbox.parked_events p"
         " WHERE sink_id = $1 AND reason = 'retry' AND next_attempt_at <= pg_catalog.now()"
         "   AND outbox.lane_of(aggregate_id, id, $2) = $3 AND destination <> ALL (pg_catalog.string_to_array($5, ','))"
-        " ORDER BY id + 0 LIMIT $4 FOR UPDATE SKIP LOCKED");
+        " ORDER BY next_attempt_at, id LIMIT $4 FOR UPDATE SKIP LOCKED");
     // The first of some keys, those that were tried least: one key or one partition does not speak for the whole destination.
     static pg::Statement tests(
         "SELECT t.* FROM pg_catalog.unnest(pg_catalog.string_to_array($4, ',')) d, LATERAL ("
@@ -193,8 +193,9 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         "SELECT f.id, k.number FROM ("
         "   SELECT destination, aggregate_id, max(id) AS last_id, pg_catalog.row_number() OVER () AS number FROM outbox.parked_events"
         "   WHERE sink_id = $1 AND id = ANY ($2) AND aggregate_id IS NOT NULL GROUP BY 1, 2) k"
-        " JOIN outbox.parked_events f ON f.aggregate_id = k.aggregate_id AND f.destination = k.destination"
-        " WHERE f.sink_id + 0 = $1 AND f.id + 0 <= k.last_id AND ($3 OR f.reason <> 'dead') ORDER BY f.id");
+        " JOIN outbox.parked_events f ON pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(k.aggregate_id, 0)"
+        "   AND f.aggregate_id = k.aggregate_id AND f.destination = k.destination AND f.id <= k.last_id"
+        " WHERE f.sink_id + 0 = $1 AND ($3 OR f.reason <> 'dead') ORDER BY f.id");
     pg::Rows rows = of_their_keys.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
     Ids leave;
     leave.reserve(ids.size());

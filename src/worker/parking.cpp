@@ -220,12 +220,8 @@ std::size_t Parking::pass()
         }
     counts_.count(counts_.producers, publisher_->failed_producers());
     store::unpark(lane_, delivered);
-    released_ |= !delivered.empty();
-    gate_is_true_ = false;  // if the transaction fails, what it opened must be read again
-    if (released_ && Clock::now() >= refresh_at_)
-        refresh();
     transaction.commit();
-    gate_is_true_ = true;
+    released_ |= !delivered.empty();
     if (result == Publisher::Result::outage) {
         outage_ = publisher_->error();
         gone_ = publisher_->gone();
@@ -233,8 +229,8 @@ std::size_t Parking::pass()
     } else {
         outage_.clear();
         pause_.reset();
-        if (delivered.size() == events.size())
-            next_ = {};  // more may be due
+        if (!delivered.empty())
+            next_ = {};  // more may be due, and others may follow
     }
     return delivered.size();
 }

@@ -80,6 +80,25 @@ def test_two_sessions_redrive_and_discard_a_thousand_events_while_the_relay_runs
     assert waits[-1] < 5
 
 
+def test_what_waits_behind_one_event_in_its_thousands_goes_out_at_the_pace_of_others(db, mock):
+    """A hot key. What the indexes give out is counted: it grows with the number of events, not with its square."""
+    rows = scaled(20_000)
+    mock.cmd("topic t 1")
+    make_sink(db, mock, "t")
+    park(db, "t", rows, 1)
+    read = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'parked_events'"
+    before = db.value(read)
+    db.sql("SELECT outbox.discard('kafka', event_id, 'a test') FROM outbox.parked WHERE reason = 'dead'")
+    records = mock.consume("t", until=rows - 1, timeout=patience(60))
+    eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 20, "none is left")
+    db.sql("SELECT pg_terminate_backend(pid, 10000) FROM outbox.relays")  # it leaves its statistics
+    passed = (db.value(read) - before) / rows
+    print(f"passed by each {passed:.1f} times")
+    ids = [r.header("event_id") for r in records]
+    assert len(set(ids)) == rows - 1 and [int(r.value[201:-1]) for r in records] == sorted(int(r.value[201:-1]) for r in records)
+    assert passed < 25, f"passed by each {passed:.1f} times"
+
+
 @pytest.mark.long
 def test_a_hundred_thousand_parked_events_slow_the_live_path_by_no_more_than_a_tenth(make_db, kafka):
     """Of other keys. Five runs of each kind, in turn."""
