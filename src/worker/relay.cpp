@@ -30,11 +30,8 @@ constexpr std::int64_t kThinEvery = 1'000;         // batches
 void Relay::run()
 {
     pg::make_commits_durable();
-    bool failed_before = false;
     for (;;) {
         try {
-            if (std::exchange(failed_before, false))
-                sleep(Next::wait);  // step() reads the sink again before it looks at the time, and that may be what fails
             Next next = step();
             if (next == Next::end)
                 return;
@@ -43,7 +40,6 @@ void Relay::run()
             sleep(next);
         } catch (const std::exception &error) {
             failed(error.what());
-            failed_before = true;
         }
     }
 }
@@ -54,24 +50,30 @@ Relay::Next Relay::step()
     if (pg::termination_requested())
         settle_probe(kStopGrace);
     pg::serve_interrupts();
-    if (pg::take_reload())
+    bool somebody_was_there = false;  // and may have seen to what is wrong
+    if (pg::take_reload()) {
         loaded_ = false;
+        somebody_was_there = true;
+    }
     if (!shared::still_wanted())
         return Next::end;
-    if (!loaded_ || shared::generation() != generation_) {
-        std::uint64_t generation = shared::generation();
-        if (generation != generation_) {
-            back_off_until_ = {};  // somebody may have seen to it
-            gone_.clear();         // and it may be another url's answer
-        }
+    if (std::uint64_t generation = shared::generation(); generation != generation_) {
+        generation_ = generation;
+        loaded_ = false;
+        somebody_was_there = true;
+        gone_.clear();  // it may be another url's answer
+    }
+    if (somebody_was_there)
+        back_off_until_ = {};
+    if (Clock::now() < back_off_until_)
+        return Next::wait;
+    if (!loaded_) {
         switch (load()) {
         case Load::gone: return Next::end;
         case Load::busy: return Next::wait;
-        case Load::done: generation_ = generation;
+        case Load::done: break;
         }
     }
-    if (Clock::now() < back_off_until_)
-        return Next::wait;
     if (!gone_.empty()) {
         disable();
         return Next::again;

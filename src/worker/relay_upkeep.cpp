@@ -115,8 +115,10 @@ bool Relay::close()
 bool Relay::extension_usable()
 {
     pg::Extension extension = pg::lock_extension();
-    if (!extension.present && !extension.busy)
+    if (!extension.present && !extension.busy) {
         loaded_ = false;  // load() ends the relay
+        back_off_until_ = {};
+    }
     return extension.present;
 }
 

@@ -239,7 +239,7 @@ def test_a_relay_that_cannot_read_its_sink_backs_off_and_does_not_spin(db, kafka
     db.pg.reload()
     eventually(lambda: "floor" in lag(db)[1], 20, lambda: f"it says what is wrong: {lag(db)}")
     write(db, 1)
-    never(lambda: lag(db)[0] != "backing_off", scaled(2.0), "it backs off")
+    never(lambda: lag(db)[0] != "backing_off", scaled(5.0), "it backs off")
     db.sql("ALTER TABLE outbox.sinks RENAME COLUMN bottom TO floor")
     nothing_pending(db, timeout=40)
     failures = "SELECT errors_internal_total FROM outbox.metrics"
