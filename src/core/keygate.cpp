@@ -10,6 +10,8 @@ std::size_t KeyGate::hash(const View& key) {
 
 bool KeyGate::block(std::string_view destination, Bytes key) {
     if (is_null(key) || blocked(destination, key)) return false;
+    if (maybe_.empty()) maybe_.resize(kBits);
+    maybe_[hash({destination, key}) % kBits] = true;
     std::string bytes;
     bytes.reserve(destination.size() + key.size());
     bytes.append(destination).append(key);
@@ -18,7 +20,11 @@ bool KeyGate::block(std::string_view destination, Bytes key) {
 }
 
 bool KeyGate::blocked(std::string_view destination, Bytes key) const {
-    return !keys_.empty() && !is_null(key) && keys_.find(View{destination, key}) != keys_.end();
+    return !keys_.empty() && !is_null(key) && maybe_[hash({destination, key}) % kBits] && keys_.contains(View{destination, key});
+}
+
+void KeyGate::release(std::string_view destination, Bytes key) {
+    if (auto found = keys_.find(View{destination, key}); found != keys_.end()) keys_.erase(found);
 }
 
 std::size_t find_overtaking(std::span<const Outcome> batch) {

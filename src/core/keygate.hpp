@@ -7,22 +7,28 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "core/event.hpp"
 
 namespace outbox::core {
 
 // The keys behind which nothing may be sent: one of their events failed in this batch, or is parked. Copies what it is
-// given. While it is empty, asking it costs nothing.
+// given. While it is empty, asking it costs nothing, and while it has some ten thousand keys, little: most of what is asked
+// is not blocked, and a bit says so without a look at the table.
 class KeyGate {
 public:
     // Without effect for an event without a key. Returns whether the key is newly blocked.
     bool block(std::string_view destination, Bytes key);
     bool blocked(std::string_view destination, Bytes key) const;
+    void release(std::string_view destination, Bytes key);
 
     bool empty() const { return keys_.empty(); }
     std::size_t size() const { return keys_.size(); }
-    void clear() { keys_.clear(); }
+    void clear() {
+        keys_.clear();
+        maybe_.clear();
+    }
 
 private:
     struct View {
@@ -55,7 +61,9 @@ private:
             return x.destination == y.destination && x.key == y.key;
         }
     };
+    static constexpr std::size_t kBits = 1u << 18;  // 32 kB
     std::unordered_set<Stored, Hash, Equal> keys_;
+    std::vector<bool> maybe_;  // by hash; false: no key of keys_ has it. Empty, or kBits of them
 };
 
 // One event of a batch, in id order, with what became of it.

@@ -45,6 +45,18 @@ TEST(KeyGate, CopiesWhatItIsGiven) {
     EXPECT_TRUE(gate.blocked("topic", std::string(100, 'k')));
 }
 
+TEST(KeyGate, ReleaseForgetsThatOne) {
+    KeyGate gate;
+    gate.block("t", "k");
+    gate.block("t", "other");
+    gate.release("u", "k");
+    EXPECT_TRUE(gate.blocked("t", "k"));
+    gate.release("t", "k");
+    EXPECT_FALSE(gate.blocked("t", "k"));
+    EXPECT_TRUE(gate.blocked("t", "other"));
+    EXPECT_TRUE(gate.block("t", "k")) << "anew";
+}
+
 TEST(KeyGate, ClearForgets) {
     KeyGate gate;
     for (int i = 0; i < 10'000; ++i) gate.block("t", std::to_string(i));
