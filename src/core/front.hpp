@@ -10,7 +10,7 @@ namespace outbox::core {
 
 // Deleted rows stay in the table and its index, dead, for as long as somebody holds an old snapshot, and whoever begins at the front passes by
 // all of them. Where that takes long a look begins where the last one ended; at the front, where it finds what was committed
-// late, for a twentieth of the time at most.
+// late, for a twentieth of the time that the thread works.
 class Front {
 public:
     using Clock = std::chrono::steady_clock;
@@ -27,11 +27,11 @@ public:
         return at_front_ ? Place{} : place_;
     }
 
-    // What it took to look whether there is anything: time of this thread, since the machine may be busy.
-    void looked(Clock::duration took, Clock::time_point now)
+    // What it took: time that this thread worked, since the machine may be busy.
+    void looked(Clock::duration worked, Clock::time_point now)
     {
-        if (at_front_ && took > kShort)
-            again_at_ = now + kShare * took;
+        if (at_front_ && worked > kShort)
+            again_at_ = now + kShare * worked;
     }
 
     // Where the next look may begin. Who did not come to look leaves it where it was.

@@ -57,7 +57,8 @@ void lock_records();
 void record(const Lane &lane, const Progress &progress, std::int32_t events);
 
 // Deletes progress rows that nothing needs: all but the newest and, for outbox.status, about one a minute. Those of which it is decided are
-// not looked at again: deleted ones stay in the index for as long as somebody holds an old snapshot.
+// not looked at again: deleted ones stay in the index for as long as somebody holds an old snapshot. (If the transaction of a step fails, what
+// it would have deleted stays until it is older than the retention.)
 class Thinning {
 public:
     explicit Thinning(std::int32_t epoch = 0) : epoch_(epoch) {}

@@ -206,18 +206,54 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         else if (held_back[static_cast<std::size_t>(c[1].number)] != 0)
             leave.push_back(c[0].number);
     });
-    // They wait as what they are, or a key with many of them would take each turn of the others.
-    static pg::Statement wait("UPDATE outbox.parked_events SET reason = 'behind', next_attempt_at = NULL WHERE sink_id = $1 AND id = ANY ($2)");
+    // They wait as what they are, and all that is due behind them too, or a key with many of them would take each turn of the others.
+    static pg::Statement wait(
+        "UPDATE outbox.parked_events SET reason = 'behind', next_attempt_at = NULL WHERE sink_id = $1 AND id = ANY (ARRAY("
+        "   SELECT f.id FROM (SELECT destination, aggregate_id, min(id) AS first_id FROM outbox.parked_events"
+        "     WHERE sink_id = $1 AND id = ANY ($2) GROUP BY 1, 2) k"
+        "   JOIN outbox.parked_events f ON pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(k.aggregate_id, 0)"
+        "     AND f.aggregate_id = k.aggregate_id AND f.destination = k.destination AND f.id >= k.first_id"
+        "   WHERE f.sink_id + 0 = $1 AND f.reason = 'retry' AND f.next_attempt_at <= pg_catalog.now() FOR UPDATE OF f SKIP LOCKED))");
     if (!leave.empty())
         wait.run({Param::int4(lane.sink_id), Param::int8s(leave.data(), leave.size())});
     std::erase_if(events, [&](const core::Event &e) { return std::binary_search(leave.begin(), leave.end(), e.id); });
     return events;
 }
 
-void unpark(const Lane &lane, const Ids &ids)
+std::vector<Key> unpark(const Lane &lane, bool hold, const Ids &ids)
 {
+    // All of these keys up to their last one is among them: see take_due(). So what counts is the first one behind it.
+    static pg::Statement follow(
+        "WITH next AS MATERIALIZED (SELECT k.*, n.id, n.reason FROM ("
+        "     SELECT destination, aggregate_id, max(id) AS last_id FROM outbox.parked_events"
+        "     WHERE sink_id = $1 AND id = ANY ($2) AND aggregate_id IS NOT NULL GROUP BY 1, 2) k"
+        "   LEFT JOIN LATERAL (SELECT f.id, f.reason FROM outbox.parked_events f"
+        "     WHERE pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(k.aggregate_id, 0)"
+        "       AND f.aggregate_id = k.aggregate_id AND f.destination = k.destination AND f.id > k.last_id"
+        "       AND f.sink_id + 0 = $1 AND ($3 OR f.reason <> 'dead') ORDER BY f.id LIMIT 1) n ON true),"
+        " due AS (UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.now()"
+        "   WHERE sink_id = $1 AND id = ANY (ARRAY(SELECT f.id FROM next JOIN outbox.parked_events f"
+        "     ON pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(next.aggregate_id, 0)"
+        "       AND f.aggregate_id = next.aggregate_id AND f.destination = next.destination AND f.id >= next.id"
+        "     WHERE next.reason = 'behind' AND f.sink_id + 0 = $1 AND f.reason = 'behind' AND f.id < coalesce(("
+        "       SELECT min(o.id) FROM outbox.parked_events o"
+        "       WHERE pg_catalog.hashtextextended(o.aggregate_id, 0) = pg_catalog.hashtextextended(next.aggregate_id, 0)"
+        "         AND o.aggregate_id = next.aggregate_id AND o.destination = next.destination AND o.id > next.id"
+        "         AND o.sink_id + 0 = $1 AND o.reason <> 'behind' AND ($3 OR o.reason <> 'dead')), 9223372036854775807)"
+        "     FOR UPDATE OF f SKIP LOCKED)))"
+        " SELECT destination, aggregate_id FROM next WHERE id IS NULL");
     static pg::Statement remove("DELETE FROM outbox.parked_events WHERE sink_id = $1 AND id = ANY ($2)");
+    std::vector<Key> free;
+    if (ids.empty())
+        return free;
+    pg::Rows rows = follow.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
+    Cell c[2];
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        rows.get(i, c);
+        free.push_back({std::string(c[0].bytes), std::string(c[1].bytes)});
+    }
     remove.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size())});
+    return free;
 }
 
 void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_view error)

@@ -52,7 +52,11 @@ void promote(const Lane &lane, bool hold, const Destinations &closed);
 std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit, const Destinations &closed, const Destinations &to_test);
 
 using Ids = std::vector<std::int64_t>;
-void unpark(const Lane &lane, const Ids &ids);                                          // delivered
+// Events that were delivered go. What waits behind them and behind nothing else becomes due; the keys of which nothing is left are free.
+struct Key {
+    std::string destination, aggregate_id;
+};
+std::vector<Key> unpark(const Lane &lane, bool hold, const Ids &ids);
 void put_back(const Lane &lane, const Ids &ids, ParkReason reason, std::string_view error);  // with a growing pause
 
 // For events that were refused for their own fault and may yet be taken: how often, and how long after each attempt but the last.

@@ -13,7 +13,7 @@ using Clock = core::Front::Clock;
 using pg::Cell;
 using pg::Param;
 
-// Of what is behind a look that found nothing due, so much is looked at again: it may have been committed meanwhile.
+// So much is looked at again: it may have been committed meanwhile.
 constexpr std::int64_t kCommitLate = 5'000'000;  // microseconds
 
 // One process at a time moves them: two would interleave their ids.
@@ -50,7 +50,7 @@ std::int64_t move_due(core::Front &front, std::int64_t limit, std::int64_t horiz
         come = true;
         if (moved.size() > 0) {
             moved.get(0, c);
-            if (c[2].number == limit)
+            if (c[2].number == limit && c[0].number < end.time)
                 end = {c[0].number, c[1].number};
         }
     }

@@ -147,8 +147,10 @@ void keep_segments(std::int64_t retention_s)
     by_itself([=] { forget_dropped(retention_s); });
     static std::chrono::steady_clock::time_point forget_at;
     if (auto now = std::chrono::steady_clock::now(); now >= forget_at) {
-        forget_at = now + kForgetProgress;
-        by_itself([=] { forget_progress(retention_s); });
+        by_itself([=] {
+            forget_progress(retention_s);
+            forget_at = now + kForgetProgress;
+        });
     }
 }
 

@@ -23,7 +23,7 @@ constexpr milliseconds kFirstPause{1000};
 constexpr milliseconds kBetweenPasses{1000};
 // What refresh() costs grows with the number of parked events, and live events wait meanwhile: it is done for a twentieth of the time at
 // most, and where nothing is known to have changed for a five-hundredth, so that it is not seen in every hundredth event. By the time that this
-// thread worked: where it took long since the machine is busy, what was released does not wait twenty times as long for the next.
+// thread worked: where it took long since the machine is busy, what was released does not wait twenty times as long for the next, but as long.
 constexpr seconds kBetweenRefreshes{10};
 constexpr seconds kBetweenQuestions{2};
 constexpr int kRefreshShare = 20;
@@ -33,11 +33,14 @@ constexpr int kUntested = 3;  // passes
 void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
 {
     publisher_.reset();  // what was redriven is to be judged anew, by a producer that remembers nothing of its topic
-    bool known = gate_is_true_ && config.options == options_ && lane.sink_id == lane_.sink_id && lane.lane == lane_.lane && lane.lanes == lane_.lanes;
+    bool known = gate_is_true_ && config.options == options_ && lane.sink_id == lane_.sink_id && lane.lane == lane_.lane && lane.epoch == lane_.epoch;
+    gate_is_true_ = false;  // until it is read
     lane_ = lane;
     options_ = config.options;
     name_ = config.name;
     gone_ = false;
+    if (!known)
+        addressed_.reset();
     anything_ = store::anything_parked(lane_);
     readdress();
     if (!known) {
@@ -50,10 +53,9 @@ void Parking::load(const store::Lane &lane, const store::SinkConfig &config)
         state.test_at = {};
     }
     if (known && Clock::now() < refresh_at_)
-        released_ = true;  // in good time
+        gate_is_true_ = released_ = true;  // in good time
     else
         refresh();
-    gate_is_true_ = true;
     pause_.reset();
     next_ = {};
 }
@@ -66,19 +68,22 @@ void Parking::readdress()
         addressed_ = store::readdress(lane_, route) ? std::optional(route.text()) : std::nullopt;
 }
 
-// Makes due what waits behind nothing any more, and reads which keys are gated.
+// Makes due what waits behind nothing any more, and reads which keys are gated. If it fails the sink is loaded again.
 void Parking::refresh()
 {
+    Clock::time_point asked_at = Clock::now();
     std::chrono::nanoseconds begin = core::thread_time();
+    gate_is_true_ = false;
     readdress();
     if (anything_)
         store::promote(lane_, hold(), closed());
     store::load_gate(lane_, hold(), gate_);
+    gate_is_true_ = true;
     released_ = !addressed_;
     Clock::time_point now = Clock::now();
-    std::chrono::nanoseconds took = core::thread_time() - begin;
-    refresh_at_ = now + kRefreshShare * took;
-    quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * took);
+    std::chrono::nanoseconds worked = core::thread_time() - begin;
+    refresh_at_ = now + std::max<Clock::duration>(now - asked_at, kRefreshShare * worked);
+    quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * worked);
 }
 
 store::Destinations Parking::closed() const
@@ -219,8 +224,10 @@ std::size_t Parking::pass()
             counts_.count(counts_.unparked);
         }
     counts_.count(counts_.producers, publisher_->failed_producers());
-    store::unpark(lane_, delivered);
+    std::vector<store::Key> free = store::unpark(lane_, hold(), delivered);
     transaction.commit();
+    for (const store::Key &key : free)
+        gate_.release(key.destination, key.aggregate_id);
     released_ |= !delivered.empty();
     if (result == Publisher::Result::outage) {
         outage_ = publisher_->error();
@@ -284,6 +291,7 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
             count(store::ParkReason::dead);
             tell_dead(events[i].id, publisher_->reason(i));
             groups[{store::ParkReason::dead, publisher_->reason(i)}].push_back(events[i].id);
+            released_ |= !hold();
             break;
         case Fate::deferred:
             counts_.count(counts_.stuck);

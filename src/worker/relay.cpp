@@ -92,7 +92,11 @@ Relay::Next Relay::step()
     }
     if (down_)
         return extension_gone() ? Next::again : probe_pass();
-    shared::set_progress(progress_.position, static_cast<std::int64_t>(parking_.pass()));
+    // Twice: those of a busy key that were parked behind others while these were sent follow them, and then it is free.
+    std::size_t unparked = parking_.pass();
+    if (unparked > 0)
+        unparked += parking_.pass();
+    shared::set_progress(progress_.position, static_cast<std::int64_t>(unparked));
     if (parking_.gone()) {
         gone_ = parking_.outage();
         return Next::again;

@@ -1,7 +1,9 @@
 """What an operator does with parked events, while the relay runs."""
+import threading
+
 import pytest
-from harness.wait import eventually
-from harness.workload import make_sink, nothing_pending
+from harness.wait import eventually, never
+from harness.workload import Threads, make_sink, nothing_pending
 
 
 @pytest.fixture
@@ -32,3 +34,29 @@ def test_what_waits_behind_an_event_goes_out_once_it_is_discarded(db, mock, dead
     eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 5, "nothing parked")
     db.sql("SELECT outbox.add_event('k', 'x', '3')")
     assert [r.value for r in mock.consume("t", until=3)] == [b"0", b"2", b"3"]
+
+
+@pytest.mark.parametrize("others", [0, 30_000])
+def test_a_busy_key_becomes_free(db, mock, dead, others):
+    """Events of it come all the time: those that came while others were on their way must not wait behind these, and others behind them.
+    However many of other keys are parked, since what goes over all of them cannot be done each time."""
+    db.sql("INSERT INTO outbox.parked_events (sink_id, id, event_id, aggregate_id, event_type, payload, created_at, destination, reason)"
+           " SELECT sink_id, -g, gen_random_uuid(), 'dead' || g, 'x', '0', now(), 't', 'dead' FROM outbox.sinks, generate_series(1, %s) g", [others])
+    threads, stop, written = Threads(), threading.Event(), []
+
+    def write():
+        with db.connect() as c:
+            while not stop.is_set():
+                written.append(str(len(written) + 2))
+                c.execute("SELECT outbox.add_event('k', 'x', %s)", [written[-1]])
+    threads.start(write)
+    try:
+        eventually(lambda: db.value("SELECT count(*) FROM outbox.parked WHERE reason = 'behind'") > 100, 20, "they wait")
+        db.sql("SELECT outbox.discard('kafka', %s, 'a test')", [dead])
+        eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == others, 10, "the key is free")
+        never(lambda: db.value("SELECT count(*) FROM outbox.parked") > others, 0.5, "it stays free")
+    finally:
+        stop.set()
+        threads.join()
+    values = [r.value.decode() for r in mock.consume("t", until=len(written) + 1)]
+    assert values == ["0", *written]

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from conftest import Database
-from harness.factor import scaled
+from harness.factor import patience, scaled
 from harness.steady import Arrivals, Load
 from harness.wait import eventually
 from harness.workload import make_sink, nothing_pending
@@ -110,7 +110,7 @@ def test_three_million_expired_events_go_beside_live_ones(make_pg, kafka):
         lsn, begin = db.value("SELECT pg_current_wal_insert_lsn()"), time.time()
         for statement in expire:
             db.sql(statement)
-        eventually(lambda: truncated(db) >= 3, 60, "all three are gone", interval=0.2)
+        eventually(lambda: truncated(db) >= 3, patience(60), "all three are gone", interval=0.2)
         seconds, wal = time.time() - begin, db.value("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", [lsn])
         load.stopped.wait(5)
         relays = {pid for pid, in db.sql("SELECT pid FROM outbox.relays WHERE pid IS NOT NULL")}
