@@ -146,6 +146,11 @@ void promote(const Lane &lane, bool hold, const Destinations &closed)
 #define EVENT_COLUMNS \
     "id, '0'::pg_catalog.xid8, event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers::text, topic, created_at"
 
+// By the index on the key's hash. $1 is the sink, by which the primary key is not to be tempted.
+#define SAME_KEY(a, b)                                                                                                 \
+    "pg_catalog.hashtextextended(" a ".aggregate_id, 0) = pg_catalog.hashtextextended(" b ".aggregate_id, 0)"           \
+    " AND " a ".aggregate_id = " b ".aggregate_id AND " a ".destination = " b ".destination AND " a ".sink_id + 0 = $1"
+
 std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limit, const Destinations &closed, const Destinations &to_test)
 {
     static pg::Statement due(
@@ -193,9 +198,7 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         "SELECT f.id, k.number FROM ("
         "   SELECT destination, aggregate_id, max(id) AS last_id, pg_catalog.row_number() OVER () AS number FROM outbox.parked_events"
         "   WHERE sink_id = $1 AND id = ANY ($2) AND aggregate_id IS NOT NULL GROUP BY 1, 2) k"
-        " JOIN outbox.parked_events f ON pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(k.aggregate_id, 0)"
-        "   AND f.aggregate_id = k.aggregate_id AND f.destination = k.destination AND f.id <= k.last_id"
-        " WHERE f.sink_id + 0 = $1 AND ($3 OR f.reason <> 'dead') ORDER BY f.id");
+        " JOIN outbox.parked_events f ON " SAME_KEY("f", "k") " AND f.id <= k.last_id WHERE ($3 OR f.reason <> 'dead') ORDER BY f.id");
     pg::Rows rows = of_their_keys.run({Param::int4(lane.sink_id), Param::int8s(ids.data(), ids.size()), Param::boolean(hold)});
     Ids leave;
     leave.reserve(ids.size());
@@ -211,9 +214,8 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
         "UPDATE outbox.parked_events SET reason = 'behind', next_attempt_at = NULL WHERE sink_id = $1 AND id = ANY (ARRAY("
         "   SELECT f.id FROM (SELECT destination, aggregate_id, min(id) AS first_id FROM outbox.parked_events"
         "     WHERE sink_id = $1 AND id = ANY ($2) GROUP BY 1, 2) k"
-        "   JOIN outbox.parked_events f ON pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(k.aggregate_id, 0)"
-        "     AND f.aggregate_id = k.aggregate_id AND f.destination = k.destination AND f.id >= k.first_id"
-        "   WHERE f.sink_id + 0 = $1 AND f.reason = 'retry' AND f.next_attempt_at <= pg_catalog.now() FOR UPDATE OF f SKIP LOCKED))");
+        "   JOIN outbox.parked_events f ON " SAME_KEY("f", "k") " AND f.id >= k.first_id"
+        "   WHERE f.reason = 'retry' AND f.next_attempt_at <= pg_catalog.now() FOR UPDATE OF f SKIP LOCKED))");
     if (!leave.empty())
         wait.run({Param::int4(lane.sink_id), Param::int8s(leave.data(), leave.size())});
     std::erase_if(events, [&](const core::Event &e) { return std::binary_search(leave.begin(), leave.end(), e.id); });
@@ -222,26 +224,22 @@ std::vector<core::Event> take_due(const Lane &lane, bool hold, std::int64_t limi
 
 std::vector<Key> unpark(const Lane &lane, bool hold, const Ids &ids)
 {
-    // All of these keys up to their last one is among them: see take_due(). So what counts is the first one behind it.
+    // All of these keys up to their last one was among them when they were taken (see take_due), so what counts is the first one behind it. Only
+    // what a session has redriven meanwhile can come before it, where dead ones hold nobody back: then the key is not free.
     static pg::Statement follow(
         "WITH next AS MATERIALIZED (SELECT k.*, n.id, n.reason FROM ("
         "     SELECT destination, aggregate_id, max(id) AS last_id FROM outbox.parked_events"
         "     WHERE sink_id = $1 AND id = ANY ($2) AND aggregate_id IS NOT NULL GROUP BY 1, 2) k"
         "   LEFT JOIN LATERAL (SELECT f.id, f.reason FROM outbox.parked_events f"
-        "     WHERE pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(k.aggregate_id, 0)"
-        "       AND f.aggregate_id = k.aggregate_id AND f.destination = k.destination AND f.id > k.last_id"
-        "       AND f.sink_id + 0 = $1 AND ($3 OR f.reason <> 'dead') ORDER BY f.id LIMIT 1) n ON true),"
+        "     WHERE " SAME_KEY("f", "k") " AND f.id > k.last_id AND ($3 OR f.reason <> 'dead') ORDER BY f.id LIMIT 1) n ON true),"
+        " run AS MATERIALIZED (SELECT next.*, coalesce((SELECT min(o.id) FROM outbox.parked_events o"
+        "     WHERE " SAME_KEY("o", "next") " AND o.id > next.id AND o.reason <> 'behind' AND ($3 OR o.reason <> 'dead')),"
+        "     9223372036854775807) AS end_id FROM next WHERE reason = 'behind'),"
         " due AS (UPDATE outbox.parked_events SET reason = 'retry', next_attempt_at = pg_catalog.now()"
-        "   WHERE sink_id = $1 AND id = ANY (ARRAY(SELECT f.id FROM next JOIN outbox.parked_events f"
-        "     ON pg_catalog.hashtextextended(f.aggregate_id, 0) = pg_catalog.hashtextextended(next.aggregate_id, 0)"
-        "       AND f.aggregate_id = next.aggregate_id AND f.destination = next.destination AND f.id >= next.id"
-        "     WHERE next.reason = 'behind' AND f.sink_id + 0 = $1 AND f.reason = 'behind' AND f.id < coalesce(("
-        "       SELECT min(o.id) FROM outbox.parked_events o"
-        "       WHERE pg_catalog.hashtextextended(o.aggregate_id, 0) = pg_catalog.hashtextextended(next.aggregate_id, 0)"
-        "         AND o.aggregate_id = next.aggregate_id AND o.destination = next.destination AND o.id > next.id"
-        "         AND o.sink_id + 0 = $1 AND o.reason <> 'behind' AND ($3 OR o.reason <> 'dead')), 9223372036854775807)"
-        "     FOR UPDATE OF f SKIP LOCKED)))"
-        " SELECT destination, aggregate_id FROM next WHERE id IS NULL");
+        "   WHERE sink_id = $1 AND id = ANY (ARRAY(SELECT f.id FROM run JOIN outbox.parked_events f"
+        "     ON " SAME_KEY("f", "run") " AND f.id >= run.id AND f.id < run.end_id WHERE f.reason = 'behind' FOR UPDATE OF f SKIP LOCKED)))"
+        " SELECT destination, aggregate_id FROM next WHERE id IS NULL AND NOT EXISTS (SELECT FROM outbox.parked_events f"
+        "   WHERE " SAME_KEY("f", "next") " AND f.id < next.last_id AND f.id <> ALL ($2) AND ($3 OR f.reason <> 'dead'))");
     static pg::Statement remove("DELETE FROM outbox.parked_events WHERE sink_id = $1 AND id = ANY ($2)");
     std::vector<Key> free;
     if (ids.empty())

@@ -283,6 +283,8 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
     std::map<std::pair<store::ParkReason, std::string>, store::Ids> groups;
     std::map<std::string, store::Ids> refused;
     for (std::size_t i = 0; i < events.size(); i++) {
+        if (fates[i] != Fate::delivered && (fates[i] != Fate::dead || hold()))
+            gate_.block(publisher_->destination(events[i]), events[i].aggregate_id);  // it may have been redriven since the gate was read
         switch (fates[i]) {
         case Fate::delivered:
         case Fate::open: break;
@@ -309,6 +311,7 @@ void Parking::settle(std::span<const core::Event> events, const std::vector<Fate
         for (std::int64_t id : store::put_back_refused(lane_, ids, reason, schedule())) {
             count(store::ParkReason::dead);
             tell_dead(id, reason);
+            released_ |= !hold();
         }
 }
 

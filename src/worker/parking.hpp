@@ -31,6 +31,9 @@ public:
     // What is parked now. Inside a Transaction.
     void load(const store::Lane &lane, const store::SinkConfig &config);
 
+    // A transaction failed: what was read in it may not be so. To be loaded again.
+    void doubt() { gate_is_true_ = false; }
+
     // Nothing of this key may be sent: one of its events is parked, or its destination takes nothing for now.
     bool gated(std::string_view destination, const core::Event &event) const
     {

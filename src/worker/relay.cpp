@@ -26,6 +26,7 @@ constexpr seconds kLazyRecord{10};                 // a lane with nothing for it
 constexpr std::int64_t kLazyEvents = 50'000;
 constexpr std::size_t kCrowd = 16;                 // so many came during one pass: busy writers, whom many small batches would brake
 constexpr std::int64_t kThinEvery = 1'000;         // batches
+constexpr std::chrono::milliseconds kBriefPass{100};
 
 void Relay::run()
 {
@@ -53,7 +54,7 @@ Relay::Next Relay::step()
     bool somebody_was_there = false;  // and may have seen to what is wrong
     if (pg::take_reload()) {
         loaded_ = false;
-        somebody_was_there = true;
+        somebody_was_there = !down_;  // an outage's pause may be what the endpoint asked for
     }
     if (!shared::still_wanted())
         return Next::end;
@@ -92,9 +93,11 @@ Relay::Next Relay::step()
     }
     if (down_)
         return extension_gone() ? Next::again : probe_pass();
-    // Twice: those of a busy key that were parked behind others while these were sent follow them, and then it is free.
+    // Twice: those of a busy key that were parked behind others while these were sent follow them, and then it is free. Not where
+    // live events have waited long enough.
+    Clock::time_point begin = Clock::now();
     std::size_t unparked = parking_.pass();
-    if (unparked > 0)
+    if (unparked > 0 && Clock::now() - begin < kBriefPass)
         unparked += parking_.pass();
     shared::set_progress(progress_.position, static_cast<std::int64_t>(unparked));
     if (parking_.gone()) {

@@ -191,6 +191,7 @@ void Relay::failed(const char *what)
     error_ = what;
     shared::set_error(what);
     loaded_ = false;
+    parking_.doubt();
     enter(State::backing_off);
     back_off_until_ = Clock::now() + milliseconds(backoff_.next_ms(random_()));
 }
