@@ -80,16 +80,15 @@ def test_two_sessions_redrive_and_discard_a_thousand_events_while_the_relay_runs
     assert waits[-1] < 5
 
 
-def test_what_waits_behind_one_event_in_its_thousands_goes_out_at_the_pace_of_others(db, mock):
+def test_what_waits_behind_one_event_in_its_thousands_goes_out_at_the_pace_of_others(db, kafka, topic):
     """A hot key. What the indexes give out is counted: it grows with the number of events, not with its square."""
     rows = scaled(20_000)
-    mock.cmd("topic t 1")
-    make_sink(db, mock, "t")
-    park(db, "t", rows, 1)
+    make_sink(db, kafka, topic)
+    park(db, topic, rows, 1)
     read = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'parked_events'"
     before = db.value(read)
     db.sql("SELECT outbox.discard('kafka', event_id, 'a test') FROM outbox.parked WHERE reason = 'dead'")
-    records = mock.consume("t", until=rows - 1, timeout=patience(60))
+    records = kafka.consume(topic, until=rows - 1, timeout=patience(60))
     eventually(lambda: db.value("SELECT count(*) FROM outbox.parked") == 0, 20, "none is left")
     db.sql("SELECT pg_terminate_backend(pid, 10000) FROM outbox.relays")  # it leaves its statistics
     passed = (db.value(read) - before) / rows
