@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/moment.hpp"
+
 namespace outbox::core {
 
 // Deleted rows stay in the table and its index, dead, for as long as somebody holds an old snapshot, and whoever begins at the front passes by
@@ -13,7 +15,6 @@ namespace outbox::core {
 // late, for a twentieth of the time that the thread works.
 class Front {
 public:
-    using Clock = std::chrono::steady_clock;
     // In the order of a time and of an id. The smallest: the front itself.
     struct Place {
         std::int64_t time = std::numeric_limits<std::int64_t>::min();  // PostgreSQL's microseconds; the smallest is its -infinity
@@ -21,31 +22,32 @@ public:
     };
 
     // Where a look is to begin.
-    Place begin(Clock::time_point now)
+    Place begin(Moment now)
     {
-        at_front_ = now >= again_at_;
+        began_ = now;
+        at_front_ = now.time >= again_at_;
         return at_front_ ? Place{} : place_;
     }
 
-    // What it took: time that this thread worked, since the machine may be busy.
-    void looked(Clock::duration worked, Clock::time_point now)
+    // It is over. How long until one may begin at the front, where this one did not; none, if it did.
+    std::chrono::nanoseconds end(Moment now)
     {
+        auto worked = now.worked - began_.worked;
         if (at_front_ && worked > kShort)
-            again_at_ = now + kShare * worked;
+            again_at_ = now.time + kShare * worked;
+        return at_front_ ? std::chrono::nanoseconds{} : std::max<std::chrono::nanoseconds>(again_at_ - now.time, {});
     }
 
-    // Where the next look may begin. Who did not come to look leaves it where it was.
+    // Where the next one may begin.
     void move(Place place) { place_ = place; }
-
-    // How long until a look may begin at the front, where the last one did not; none, if it did.
-    Clock::duration blind(Clock::time_point now) const { return at_front_ ? Clock::duration{} : std::max(again_at_ - now, Clock::duration{}); }
 
 private:
     static constexpr int kShare = 20;
     static constexpr std::chrono::milliseconds kShort{1};
 
     Place place_;
-    Clock::time_point again_at_{};
+    Moment began_{};
+    std::chrono::steady_clock::time_point again_at_{};
     bool at_front_ = false;
 };
 

@@ -1,11 +1,9 @@
 #include "store/inbox.hpp"
 
-#include "core/thread_time.hpp"
 #include "pg/spi.hpp"
 
 namespace outbox::store {
 
-using Clock = core::Front::Clock;
 using pg::Param;
 
 std::int64_t forget_claims(core::Front &front, std::int64_t retention_s, std::int64_t limit)
@@ -19,8 +17,7 @@ std::int64_t forget_claims(core::Front &front, std::int64_t retention_s, std::in
         "   WHERE i.claimed_at >= $1 AND i.claimed_at < pg_catalog.now() - $2 * interval '1 second'"
         "   ORDER BY i.claimed_at LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING claimed_at)"
         " SELECT pg_catalog.count(*), max(claimed_at) FROM gone");
-    core::Front::Place place = front.begin(Clock::now());
-    std::chrono::nanoseconds begin = core::thread_time();
+    core::Front::Place place = front.begin(core::Moment::now());
     std::int64_t gone = 0;
     if (any.run({Param::timestamptz(place.time), Param::int8(retention_s)}).size() > 0) {  // FOR UPDATE may cost a transaction id
         pg::Cell c[2];
@@ -29,7 +26,7 @@ std::int64_t forget_claims(core::Front &front, std::int64_t retention_s, std::in
         if (!c[1].null)
             front.move({c[1].number, 0});  // if the transaction fails yet, those come when a look begins at the front
     }
-    front.looked(core::thread_time() - begin, Clock::now());
+    front.end(core::Moment::now());
     return gone;
 }
 

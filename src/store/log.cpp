@@ -110,7 +110,7 @@ void Log::restart()
 {
     turns_known_ = false;
     full_look_ = true;
-    unseen_.reset();
+    begun_after_.reset();
 }
 
 void Log::load_turns(std::int64_t current)
@@ -239,42 +239,43 @@ void Log::take(Reading &r, const Cell *cells)
 
 // ---- late events ----------------------------------------------------------------------------------------------------------
 
-// The transactions that ended after `seen`: of those that it lists as running, and of those between its xmax and the next xid.
-std::vector<std::uint64_t> Log::ended(const Reading &r) const
+// The transactions that ended after `seen`: of those that it lists as running, and of those between its xmax and the next xid. In full (once
+// in a while): of all from its xmax on that wrote at or below the position.
+std::vector<std::uint64_t> Log::ended(const Reading &r)
 {
     const Progress &p = r.progress;
-    std::vector<std::uint64_t> ended;
-    for (std::uint64_t xid : p.seen.xip)
-        if (r.batch.snapshot.visible(xid))
-            ended.push_back(xid);
-    for (std::uint64_t xid = p.seen.xmax; xid < p.next_xid; xid++)
-        if (r.batch.snapshot.visible(xid))
-            ended.push_back(xid);
-    return ended;
+    std::vector<std::uint64_t> xids = p.seen.xip;
+    if (full_look_) {
+        const std::vector<std::uint64_t> &writers = begun_after(r);
+        xids.insert(xids.end(), writers.begin(), writers.end());
+    } else {
+        for (std::uint64_t xid = p.seen.xmax; xid < p.next_xid; xid++)
+            xids.push_back(xid);
+    }
+    std::erase_if(xids, [&](std::uint64_t xid) { return !r.batch.snapshot.visible(xid); });
+    return xids;
 }
 
-// In full (once in a while): of those from its xmax on all that wrote at or below the position. It may pass by much that is new, and so is done
-// once for the batches of a range of late events.
-const std::vector<std::uint64_t> &Log::unseen(const Reading &r)
+// It may pass by much that is new, and so is done once for the batches of a range of late events.
+const std::vector<std::uint64_t> &Log::begun_after(const Reading &r)
 {
     const Progress &p = r.progress;
-    if (unseen_ && p.late_seen && unseen_->by == *p.late_seen && unseen_->seen == p.seen && unseen_->position == p.position)
-        return unseen_->xids;
+    if (begun_after_ && p.late_seen && begun_after_->late_seen == *p.late_seen && begun_after_->seen == p.seen && begun_after_->position == p.position)
+        return begun_after_->xids;
     pg::Rows rows = pg::read_once("SELECT DISTINCT xid FROM outbox.events WHERE xid >= $1 AND id + 0 <= $2 AND id + 0 > $3",
                                   {Param::xid8(p.seen.xmax), Param::int8(p.position), Param::int8(floor_)});
-    std::vector<std::uint64_t> xids = p.seen.xip;
-    xids.reserve(xids.size() + rows.size());
+    std::vector<std::uint64_t> xids;
+    xids.reserve(rows.size());
     rows.each([&](const Cell *c) { xids.push_back(static_cast<std::uint64_t>(c[0].number)); });
-    xids.erase(std::remove_if(xids.begin(), xids.end(), [&](std::uint64_t xid) { return !r.batch.snapshot.visible(xid); }), xids.end());
-    unseen_ = Unseen{r.batch.snapshot, p.seen, p.position, std::move(xids)};
-    return unseen_->xids;
+    begun_after_ = BegunAfter{p.seen, r.batch.snapshot, p.position, std::move(xids)};
+    return begun_after_->xids;
 }
 
 // Ids of events at or below the position whose transactions ended after `seen`.
 std::vector<std::int64_t> Log::late_ids(Reading &r)
 {
     const Progress &p = r.progress;
-    std::vector<std::uint64_t> xids = full_look_ ? unseen(r) : ended(r);
+    std::vector<std::uint64_t> xids = ended(r);
     if (xids.empty())
         return {};
     std::initializer_list<Param> params = {Param::xid8s(xids.data(), xids.size()), Param::int8(p.position),

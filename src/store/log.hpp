@@ -77,8 +77,8 @@ private:
     void read_late(Reading &r);
     void read_new(Reading &r);
     std::vector<std::int64_t> late_ids(Reading &r);
-    std::vector<std::uint64_t> ended(const Reading &r) const;
-    const std::vector<std::uint64_t> &unseen(const Reading &r);
+    std::vector<std::uint64_t> ended(const Reading &r);
+    const std::vector<std::uint64_t> &begun_after(const Reading &r);
     void take(Reading &r, const pg::Cell *cells);
 
     Lane lane_;
@@ -88,13 +88,13 @@ private:
     bool turns_known_ = false;
     std::uint64_t newest_fence_ = 0;
     bool full_look_ = true;    // evaluate the predicate in full, over all partitions
-    // What the last look in full found, which can be many batches: transactions that `by` sees and `seen` does not, with events up to `position`.
-    struct Unseen {
-        core::Snapshot by, seen;
+    // What the last look in full found, for as long as the events that it found late are read, batch by batch.
+    struct BegunAfter {
+        core::Snapshot seen, late_seen;
         std::int64_t position;
         std::vector<std::uint64_t> xids;
     };
-    std::optional<Unseen> unseen_;
+    std::optional<BegunAfter> begun_after_;
     std::string new_sql_, late_sql_, by_id_sql_;
     pg::Statement new_{nullptr}, late_{nullptr}, by_id_{nullptr};
 };

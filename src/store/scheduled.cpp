@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/thread_time.hpp"
 #include "pg/session.hpp"
 #include "pg/spi.hpp"
 
 namespace outbox::store {
 
-using Clock = core::Front::Clock;
 using pg::Cell;
 using pg::Param;
 
@@ -37,28 +35,25 @@ std::int64_t move_due(core::Front &front, std::int64_t limit, std::int64_t horiz
         " moved AS (INSERT INTO outbox.events (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic)"
         " SELECT event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, headers, topic FROM due ORDER BY deliver_at, id)"
         " SELECT deliver_at, id, pg_catalog.count(*) OVER () FROM due ORDER BY deliver_at DESC, id DESC LIMIT 1");
-    core::Front::Place place = front.begin(Clock::now());
-    std::chrono::nanoseconds begin = core::thread_time();
+    core::Front::Place place = front.begin(core::Moment::now());
     Cell c[3];
     next.read({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(horizon_ms)}).get(0, c);
-    front.looked(core::thread_time() - begin, Clock::now());
+    auto blind = std::chrono::ceil<std::chrono::milliseconds>(front.end(core::Moment::now())).count();
     std::int64_t wait = c[0].null ? horizon_ms : c[0].number;
-    bool come = wait > 0;  // to where nothing is due
-    core::Front::Place end{c[1].number - kCommitLate, 0};
-    if (!come && alone()) {
-        pg::Rows moved = move.run({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(limit)});
-        come = true;
-        if (moved.size() > 0) {
-            moved.get(0, c);
-            if (c[2].number == limit && c[0].number < end.time)
-                end = {c[0].number, c[1].number};
+    core::Front::Place come_to{c[1].number - kCommitLate, 0};
+    if (wait == 0) {
+        if (!alone())
+            return 0;
+        pg::Rows last = move.run({Param::timestamptz(place.time), Param::int8(place.id), Param::int8(limit)});
+        if (last.size() > 0) {
+            last.get(0, c);
+            if (c[2].number == limit && c[0].number < come_to.time)
+                come_to = {c[0].number, c[1].number};  // there is more
         }
     }
     transaction.commit();
-    if (come)
-        front.move(end);
-    auto blind = std::chrono::ceil<std::chrono::milliseconds>(front.blind(Clock::now()));
-    return blind.count() > 0 ? std::min(wait, blind.count()) : wait;
+    front.move(come_to);
+    return blind > 0 ? std::min(wait, blind) : wait;
 }
 
 }  // namespace outbox::store

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/moment.hpp"
 #include "core/refusal.hpp"
 #include "core/route.hpp"
-#include "core/thread_time.hpp"
 #include "pg/session.hpp"
 #include "pg/wait.hpp"
 #include "state/settings.hpp"
@@ -71,8 +71,7 @@ void Parking::readdress()
 // Makes due what waits behind nothing any more, and reads which keys are gated. If it fails the sink is loaded again.
 void Parking::refresh()
 {
-    Clock::time_point asked_at = Clock::now();
-    std::chrono::nanoseconds begin = core::thread_time();
+    core::Moment begin = core::Moment::now();
     gate_is_true_ = false;
     readdress();
     if (anything_)
@@ -80,10 +79,10 @@ void Parking::refresh()
     store::load_gate(lane_, hold(), gate_);
     gate_is_true_ = true;
     released_ = !addressed_;
-    Clock::time_point now = Clock::now();
-    std::chrono::nanoseconds worked = core::thread_time() - begin;
-    refresh_at_ = now + std::max<Clock::duration>(now - asked_at, kRefreshShare * worked);
-    quiet_refresh_at_ = now + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * worked);
+    core::Moment end = core::Moment::now();
+    std::chrono::nanoseconds worked = end.worked - begin.worked;
+    refresh_at_ = end.time + std::max<Clock::duration>(end.time - begin.time, kRefreshShare * worked);
+    quiet_refresh_at_ = end.time + std::max<Clock::duration>(kBetweenRefreshes, kQuietShare * worked);
 }
 
 store::Destinations Parking::closed() const

@@ -26,7 +26,7 @@ constexpr seconds kLazyRecord{10};                 // a lane with nothing for it
 constexpr std::int64_t kLazyEvents = 50'000;
 constexpr std::size_t kCrowd = 16;                 // so many came during one pass: busy writers, whom many small batches would brake
 constexpr std::int64_t kThinEvery = 1'000;         // batches
-constexpr std::chrono::milliseconds kBriefPass{100};
+constexpr milliseconds kBriefPass{100};            // of parked events: another may follow it before live ones
 
 void Relay::run()
 {
@@ -51,21 +51,9 @@ Relay::Next Relay::step()
     if (pg::termination_requested())
         settle_probe(kStopGrace);
     pg::serve_interrupts();
-    bool somebody_was_there = false;  // and may have seen to what is wrong
-    if (pg::take_reload()) {
-        loaded_ = false;
-        somebody_was_there = !down_;  // an outage's pause may be what the endpoint asked for
-    }
     if (!shared::still_wanted())
         return Next::end;
-    if (std::uint64_t generation = shared::generation(); generation != generation_) {
-        generation_ = generation;
-        loaded_ = false;
-        somebody_was_there = true;
-        gone_.clear();  // it may be another url's answer
-    }
-    if (somebody_was_there)
-        back_off_until_ = {};
+    notice_changes();
     if (Clock::now() < back_off_until_)
         return Next::wait;
     if (!loaded_) {
@@ -93,19 +81,40 @@ Relay::Next Relay::step()
     }
     if (down_)
         return extension_gone() ? Next::again : probe_pass();
-    // Twice: those of a busy key that were parked behind others while these were sent follow them, and then it is free. Not where
-    // live events have waited long enough.
-    Clock::time_point begin = Clock::now();
-    std::size_t unparked = parking_.pass();
-    if (unparked > 0 && Clock::now() - begin < kBriefPass)
-        unparked += parking_.pass();
-    shared::set_progress(progress_.position, static_cast<std::int64_t>(unparked));
-    if (parking_.gone()) {
-        gone_ = parking_.outage();
+    send_parked();
+    if (!gone_.empty())
         return Next::again;
-    }
     show_outage_of_parked();
     return publish_pass();
+}
+
+// Somebody changed something and may have seen to what is wrong: it is read again, and there is no more to wait for.
+void Relay::notice_changes()
+{
+    if (pg::take_reload()) {
+        loaded_ = false;
+        if (!down_)  // an outage's pause may be what the endpoint asked for
+            back_off_until_ = {};
+    }
+    if (std::uint64_t generation = shared::generation(); generation != generation_) {
+        generation_ = generation;
+        loaded_ = false;
+        back_off_until_ = {};
+        gone_.clear();  // it may be another url's answer
+    }
+}
+
+// Twice: those of a busy key that were parked behind others while these were sent follow them, and then it is free. Not where live
+// events have waited long enough.
+void Relay::send_parked()
+{
+    Clock::time_point begin = Clock::now();
+    std::size_t delivered = parking_.pass();
+    if (delivered > 0 && Clock::now() - begin < kBriefPass)
+        delivered += parking_.pass();
+    shared::set_progress(progress_.position, static_cast<std::int64_t>(delivered));
+    if (parking_.gone())
+        gone_ = parking_.outage();
 }
 
 // One transaction. Returns with nothing in flight.

@@ -37,6 +37,8 @@ private:
     enum class Load { done, busy, gone };
     Load load();
     Next step();
+    void notice_changes();
+    void send_parked();
     Next publish_pass();
     Next probe_pass();
     Next park_first(const store::Batch &batch, pg::Transaction &transaction);
